@@ -1,0 +1,184 @@
+// Definitions of file.hpp for POSIX systems.
+#pragma once
+
+#include <corbel/checkpoint/file.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+CORBEL_NAMESPACE_BEGIN
+namespace detail {
+
+// The common errors in words: strerror depends on the locale.
+inline std::string errno_text(int error) {
+  switch (error) {
+    case ENOENT: return "no such file";
+    case ENOTDIR: return "a part of the path is not a folder";
+    case EACCES:
+    case EPERM: return "not permitted";
+    case ELOOP: return "too many symbolic links";
+    case EISDIR: return "is a folder";
+    case EMFILE:
+    case ENFILE: return "too many open files";
+    case ENAMETOOLONG: return "the name is too long";
+    case ENOSPC: return "the disk is full";
+    case EDQUOT: return "the quota is used up";
+    case EROFS: return "the file system is read-only";
+    case EIO: return "input/output error";
+    default: return "error number " + std::to_string(error);
+  }
+}
+
+inline Status open_error(const char* what, int error) {
+  return {Errc::kIoOpen, std::string(what) + ": " + errno_text(error)};
+}
+
+inline Status write_error(const char* what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return {full ? Errc::kNoSpace : Errc::kIoWrite, std::string(what) + ": " + errno_text(error)};
+}
+
+// An open descriptor, closed at the end.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) noexcept : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  int get() const noexcept { return number_; }
+
+ private:
+  int number_;
+};
+
+struct OpenedFile {
+  Descriptor descriptor;
+  std::uint64_t size;
+};
+
+// pread that goes on after signals; the number of bytes or -1.
+inline ssize_t read_at(int descriptor, std::uint64_t offset, std::span<std::byte> out) noexcept {
+  const std::size_t count = std::min(out.size(), std::size_t{1} << 30);
+  for (;;) {
+    const ssize_t got = ::pread(descriptor, out.data(), count, static_cast<off_t>(offset));
+    if (got >= 0 || errno != EINTR) return got;
+  }
+}
+
+CORBEL_INLINE Result<OpenedFile> open_regular(const std::string& path) {
+  if (path.find('\0') != std::string::npos) return Status(Errc::kIoOpen, "cannot open: the path has a NUL character");
+  // Opening a device can have effects of its own, so look first; fstat then decides about what was really opened.
+  struct ::stat info = {};
+  if (::stat(path.c_str(), &info) != 0) return open_error("cannot open", errno);
+  const char* const kNotRegular = "cannot open: not a regular file";
+  if (!S_ISREG(info.st_mode)) {
+    return Status(Errc::kIoOpen, S_ISDIR(info.st_mode) ? "cannot open: is a folder, expected a file" : kNotRegular);
+  }
+  int number = -1;
+  do {
+    number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  } while (number < 0 && errno == EINTR);
+  if (number < 0) return open_error("cannot open", errno);
+  Descriptor descriptor(number);
+  if (::fstat(number, &info) != 0) return open_error("cannot open", errno);
+  if (!S_ISREG(info.st_mode)) return Status(Errc::kIoOpen, kNotRegular);
+  std::byte probe{};
+  if (info.st_size == 0 && read_at(number, 0, {&probe, 1}) != 0) {
+    return Status(Errc::kIoOpen, "cannot open: a special file without a size");
+  }
+  return OpenedFile{std::move(descriptor), static_cast<std::uint64_t>(info.st_size)};
+}
+
+class PosixFile final : public FileReader {
+ public:
+  explicit PosixFile(OpenedFile file) noexcept : file_(std::move(file)) {}
+  std::uint64_t size() const noexcept override { return file_.size; }
+  Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> out) const override {
+    const ssize_t got = read_at(file_.descriptor.get(), offset, out);
+    if (got < 0) return Status(Errc::kIoRead, "reading failed: " + errno_text(errno));
+    return static_cast<std::size_t>(got);
+  }
+
+ private:
+  OpenedFile file_;
+};
+
+CORBEL_INLINE Result<std::shared_ptr<const FileReader>> open_file(const std::string& path) {
+  CORBEL_ASSIGN_OR_RETURN(OpenedFile file, open_regular(path));
+  return std::shared_ptr<const FileReader>(std::make_shared<PosixFile>(std::move(file)));
+}
+
+CORBEL_INLINE Result<MappedFile> map_file(const std::string& path) {
+  CORBEL_ASSIGN_OR_RETURN(const OpenedFile file, open_regular(path));
+  if (file.size == 0) return MappedFile{};
+  if (file.size > std::numeric_limits<std::size_t>::max()) {
+    return Status(Errc::kOutOfMemory, "cannot map: " + std::to_string(file.size) + " bytes do not fit the address space");
+  }
+  const auto size = static_cast<std::size_t>(file.size);
+  void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);
+  if (memory == MAP_FAILED) {
+    return Status(errno == ENOMEM ? Errc::kOutOfMemory : Errc::kIoOpen, "cannot map: " + errno_text(errno));
+  }
+  std::shared_ptr<const void> keep(memory, [size](const void* mapped) { ::munmap(const_cast<void*>(mapped), size); });
+  return MappedFile{std::move(keep), {static_cast<const std::byte*>(memory), size}};
+}
+
+CORBEL_INLINE Status read_exactly(const FileReader& reader, std::uint64_t offset, std::span<std::byte> out) {
+  while (!out.empty()) {
+    const Result<std::size_t> got = reader.read(offset, out);
+    if (!got.ok()) return got.status().with_place("byte " + std::to_string(offset));
+    if (*got == 0) {
+      return {Errc::kTruncated, "the file ended at byte " + std::to_string(offset) + ", expected " +
+                                    std::to_string(out.size()) + " more bytes"};
+    }
+    if (*got > out.size()) return {Errc::kIoRead, "the reader answered with more bytes than it was asked for"};
+    offset += *got;
+    out = out.subspan(*got);
+  }
+  return {};
+}
+
+CORBEL_INLINE Result<OutputFile> OutputFile::create(const std::string& path) {
+  if (path.find('\0') != std::string::npos) return Status(Errc::kIoOpen, "cannot write: the path has a NUL character");
+  std::string part = path + ".part";
+  const int number = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (number < 0) return open_error("cannot write", errno);
+  return OutputFile(path, std::move(part), number);
+}
+
+CORBEL_INLINE OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), part_(std::move(other.part_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+CORBEL_INLINE OutputFile::~OutputFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(part_.c_str());
+}
+
+CORBEL_INLINE Status OutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::write(descriptor_, bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return write_error("writing failed", errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+  return {};
+}
+
+CORBEL_INLINE Status OutputFile::commit() {
+  if (::fsync(descriptor_) != 0) return write_error("writing failed", errno);
+  if (::rename(part_.c_str(), path_.c_str()) != 0) return write_error("renaming failed", errno);
+  ::close(std::exchange(descriptor_, -1));
+  return {};
+}
+
+}  // namespace detail
+CORBEL_NAMESPACE_END
