@@ -1,0 +1,3 @@
+#include <corbel/graph/passes.hpp>
+
+#include <corbel/impl/graph/passes.ipp>

@@ -1,0 +1,3 @@
+#include <corbel/hal/program.hpp>
+
+#include <corbel/impl/hal/program.ipp>

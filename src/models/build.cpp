@@ -1,0 +1,3 @@
+#include <corbel/models/build.hpp>
+
+#include <corbel/impl/models/build.ipp>

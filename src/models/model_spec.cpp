@@ -1,0 +1,3 @@
+#include <corbel/models/model_spec.hpp>
+
+#include <corbel/impl/models/model_spec.ipp>
