@@ -1,0 +1,248 @@
+// Definitions of runner.hpp: how each op is divided, and the checks of a batch.
+#pragma once
+
+#include <corbel/backends/ref/runner.hpp>
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+CORBEL_NAMESPACE_BEGIN
+namespace ref {
+
+CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
+  switch (op.kind) {
+    case hal::OpKind::kEmbed: return embed(op);
+    case hal::OpKind::kRopeTable: return rope_table(op);
+    case hal::OpKind::kNorm: return norm(op);
+    case hal::OpKind::kLinear: return linear(op);
+    case hal::OpKind::kRope: return rope(op);
+    case hal::OpKind::kKvAppend: return kv_append(op);
+    case hal::OpKind::kAttention: return attention(op);
+    case hal::OpKind::kActivation:
+    case hal::OpKind::kAdd:
+    case hal::OpKind::kScale:
+    case hal::OpKind::kSoftcap: return elementwise(op);
+    case hal::OpKind::kSelectRows: return select_rows(op);
+  }
+}
+
+CORBEL_INLINE void Runner::embed(const hal::Op& op) const noexcept {
+  const Matrix out = matrix(op.out);
+  const RefBackend::Weight& table = weight(op.weight);
+  each_row(out.rows, [&](std::size_t r) {
+    table.read_row(static_cast<std::uint64_t>(batch_.tokens[r]), out.row(r));
+    scale_row(op.scale, out.row(r), out.row(r), out.cols);
+  });
+}
+
+CORBEL_INLINE void Runner::rope_table(const hal::Op& op) const noexcept {
+  const Matrix out = matrix(op.out);
+  const RefBackend::Weight& frequencies = weight(op.weight);
+  each_row(out.rows, [&](std::size_t r) {
+    rope_table_row(batch_.positions[r], frequencies.vector(), frequencies.cols(), op.scale, out.row(r));
+  });
+}
+
+CORBEL_INLINE void Runner::norm(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const float* scale = vector_or_null(op.weight);
+  const float* bias = vector_or_null(op.bias);
+  each_row(in.rows, [&](std::size_t r) {
+    for (std::size_t c = 0; c < in.cols; c += op.norm.group) {
+      norm_group(op.norm, in.row(r) + c, scale, bias, out.row(r) + c);
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::rope(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), table = matrix(op.in[1]), out = matrix(op.out);
+  each_row(in.rows, [&](std::size_t r) {
+    for (std::size_t c = 0; c < in.cols; c += op.rope.head_dim) {
+      rope_head(op.rope, in.row(r) + c, table.row(r), out.row(r) + c);
+    }
+  });
+}
+
+// Tasks divide the outputs. Each weight row is dequantized once and used for all rows of the batch.
+CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const RefBackend::Weight& matrix_weight = weight(op.weight);
+  const float* bias = vector_or_null(op.bias);
+  if (in.rows == 0) return;
+  double* tiles = reinterpret_cast<double*>(memory_.workspace);
+  const std::size_t tile_size = kTileRows * in.cols;
+  const std::size_t num_tiles = (in.rows + kTileRows - 1) / kTileRows;
+  const bool single = in.rows == 1;
+  if (single) {
+    for (std::size_t k = 0; k < in.cols; ++k) tiles[k] = double{in.data[k]};
+  } else {
+    each_row(num_tiles, [&](std::size_t t) { fill_tile(in, t * kTileRows, tiles + t * tile_size); });
+  }
+
+  divide(out.cols, Workspace::kWeightRows, [&](std::size_t task, std::size_t begin, std::size_t end) {
+    float* rows = reinterpret_cast<float*>(task_memory(task));
+    for (std::size_t first = begin; first < end; first += Workspace::kWeightRows) {
+      const std::size_t count = std::min<std::size_t>(Workspace::kWeightRows, end - first);
+      for (std::size_t i = 0; i < count; ++i) matrix_weight.read_row(first + i, rows + i * in.cols);
+      // The kernels take several weight rows at a time: the last group repeats a row and drops its sums.
+      if (single) {
+        for (std::size_t i = count; i % 4 != 0; ++i) std::memcpy(rows + i * in.cols, rows, in.cols * sizeof(float));
+        for (std::size_t i = 0; i < count; i += 4) {
+          double sums[4];
+          dot_row(rows + i * in.cols, in.cols, tiles, in.cols, sums);
+          for (std::size_t j = 0; j < 4 && i + j < count; ++j) {
+            out.data[first + i + j] = finish_linear(sums[j], bias, first + i + j);
+          }
+        }
+        continue;
+      }
+      for (std::size_t t = 0; t < num_tiles; ++t) {
+        for (std::size_t i = 0; i < count; i += 2) {
+          const std::size_t second = std::min(i + 1, count - 1);
+          alignas(Pair) double sums[2][kTileRows];
+          dot_tile(rows + i * in.cols, rows + second * in.cols, tiles + t * tile_size, in.cols, sums[0], sums[1]);
+          for (std::size_t lane = 0; lane < kTileRows && t * kTileRows + lane < in.rows; ++lane) {
+            float* row = out.row(t * kTileRows + lane);
+            row[first + i] = finish_linear(sums[0][lane], bias, first + i);
+            row[first + second] = finish_linear(sums[second - i][lane], bias, first + second);
+          }
+        }
+      }
+    }
+  });
+}
+
+CORBEL_INLINE KvPlanes Runner::planes(std::int32_t layer, std::size_t r) const noexcept {
+  const hal::KvLayout& layout = *memory_.kv_layout;
+  const std::size_t index = static_cast<std::size_t>(layer);
+  KvPlanes planes;
+  planes.pool = memory_.kv;
+  planes.table = batch_.table(batch_.slots[r]);
+  planes.type = layout.spec.type;
+  planes.block_bytes = layout.block_bytes;
+  planes.k_offset = layout.k_offset[index];
+  planes.v_offset = layout.v_offset[index];
+  planes.block_tokens = layout.spec.block_tokens;
+  planes.kv_heads = layout.spec.layers[index].kv_heads;
+  planes.head_dim = layout.spec.layers[index].head_dim;
+  return planes;
+}
+
+CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
+  const Matrix keys = matrix(op.in[0]), values = matrix(op.in[1]);
+  each_row(keys.rows, [&](std::size_t r) {
+    const KvPlanes kv = planes(op.layer, r);
+    store_kv(kv.type, keys.row(r), kv.keys(position(r), 0), keys.cols);
+    store_kv(kv.type, values.row(r), kv.values(position(r), 0), values.cols);
+  });
+}
+
+CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const std::size_t heads = op.attention.heads, dim = op.attention.head_dim;
+  const std::size_t items = in.rows * heads;
+  const std::size_t tasks = std::min(context_.concurrency(), items);
+  // Later rows see more positions: neighbouring items go to different tasks.
+  divide(tasks, 1, [&](std::size_t task, std::size_t, std::size_t) {
+    AttentionScratch scratch;
+    scratch.query = reinterpret_cast<double*>(task_memory(task));
+    scratch.sums = scratch.query + dim;
+    scratch.scores = scratch.sums + dim;
+    scratch.cached = reinterpret_cast<float*>(scratch.scores + std::size_t{limits_.max_blocks} * 64);
+    for (std::size_t item = task; item < items; item += tasks) {
+      const std::size_t r = item / heads, head = item % heads;
+      attention_head(op.attention, planes(op.layer, r), position(r), head, in.row(r) + head * dim,
+                     out.row(r) + head * dim, scratch);
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::elementwise(const hal::Op& op) const noexcept {
+  const Matrix a = matrix(op.in[0]), out = matrix(op.out);
+  const bool has_b = op.in[1] != hal::kNone;
+  const Matrix b = has_b ? matrix(op.in[1]) : Matrix{};
+  each_row(a.rows, [&](std::size_t r) {
+    const float* other = has_b ? b.row(r) : nullptr;
+    switch (op.kind) {
+      case hal::OpKind::kActivation: return activation_row(op.activation, a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kAdd: return add_row(a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kScale: return scale_row(op.scale, a.row(r), out.row(r), a.cols);
+      default: return softcap_row(op.scale, a.row(r), out.row(r), a.cols);
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::select_rows(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  for (std::size_t r = 0; r < out.rows; ++r) {
+    std::memmove(out.row(r), in.row(static_cast<std::size_t>(batch_.wanted[r])), out.cols * sizeof(float));
+  }
+}
+
+CORBEL_INLINE Status Runner::check() const {
+  const hal::BatchHeader& header = *batch_.header;
+  const auto within = [](std::int32_t count, std::uint32_t limit) {
+    return count >= 0 && static_cast<std::uint32_t>(count) <= limit;
+  };
+  if (!within(header.num_rows, limits_.max_rows) || !within(header.num_wanted, limits_.max_wanted) ||
+      !within(header.num_sequences, limits_.max_sequences)) {
+    return Status(Errc::kInternal,
+                  fmt::format("batch: {} rows, {} wanted, {} sequences; the layout holds {}, {}, {}", header.num_rows,
+                              header.num_wanted, header.num_sequences, limits_.max_rows, limits_.max_wanted,
+                              limits_.max_sequences));
+  }
+  for (std::size_t r = 0; r < num_rows_; ++r) CORBEL_RETURN_IF_ERROR(check_row(r));
+  for (std::int32_t i = 0; i < header.num_wanted; ++i) {
+    if (batch_.wanted[i] < 0 || batch_.wanted[i] >= header.num_rows) {
+      return Status(Errc::kInternal,
+                    fmt::format("batch: wanted row {} of {} rows", batch_.wanted[i], header.num_rows));
+    }
+  }
+  return {};
+}
+
+CORBEL_INLINE Status Runner::check_row(std::size_t r) const {
+  if (batch_.positions[r] < 0 || batch_.slots[r] < 0 || batch_.slots[r] >= batch_.header->num_sequences) {
+    return Status(Errc::kInternal, fmt::format("batch: row {} has position {} and slot {} of {}", r,
+                                               batch_.positions[r], batch_.slots[r], batch_.header->num_sequences));
+  }
+  for (const hal::Op& op : memory_.program->ops) {
+    if (op.kind == hal::OpKind::kEmbed) {
+      const std::uint64_t vocabulary = weight(op.weight).rows();
+      if (batch_.tokens[r] < 0 || static_cast<std::uint64_t>(batch_.tokens[r]) >= vocabulary) {
+        return Status(Errc::kInternal,
+                      fmt::format("batch: row {} has token {} of {}", r, batch_.tokens[r], vocabulary));
+      }
+    } else if (op.kind == hal::OpKind::kKvAppend) {
+      CORBEL_RETURN_IF_ERROR(check_table(r, position(r)));
+    } else if (op.kind == hal::OpKind::kAttention) {
+      const std::size_t window = op.attention.window, end = position(r) + 1;
+      CORBEL_RETURN_IF_ERROR(check_table(r, window != 0 && end > window ? end - window : 0));
+    }
+  }
+  return {};
+}
+
+CORBEL_INLINE Status Runner::check_table(std::size_t r, std::size_t first_visible) const {
+  const hal::KvLayout& layout = *memory_.kv_layout;
+  const std::size_t block_tokens = layout.spec.block_tokens;
+  const std::size_t last = position(r) / block_tokens;
+  if (last >= batch_.max_blocks) {
+    return Status(Errc::kInternal, fmt::format("batch: row {} has position {}, block tables end at {}", r, position(r),
+                                               batch_.max_blocks * block_tokens));
+  }
+  const hal::BlockEntry* table = batch_.table(batch_.slots[r]);
+  for (std::size_t i = first_visible / block_tokens; i <= last; ++i) {
+    const std::uint64_t blocks = memory_.kv_bytes / layout.block_bytes;
+    if (table[i].block < 0 || static_cast<std::uint64_t>(table[i].block) >= blocks ||
+        static_cast<std::int64_t>(table[i].first_position) != static_cast<std::int64_t>(i * block_tokens)) {
+      return Status(Errc::kInternal, fmt::format("batch: entry {} of slot {} is block {} at position {}, the pool has {}", i,
+                                                 batch_.slots[r], table[i].block, table[i].first_position, blocks));
+    }
+  }
+  return {};
+}
+
+}  // namespace ref
+CORBEL_NAMESPACE_END

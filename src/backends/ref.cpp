@@ -1,0 +1,2 @@
+#include <corbel/backends/ref/ref_backend.hpp>
+#include <corbel/backends/ref/ref_backend.ipp>
