@@ -1,0 +1,167 @@
+// Model: the weights of a checkpoint, prepared once for a backend, with its tokenizer and chat template.
+//
+//   corbel::Context context;
+//   auto model = corbel::Model<>::load("smollm2.gguf", context).value();
+//   std::vector<corbel::TokenId> ids = model.tokenizer().encode("Hello").value();
+#pragma once
+
+#include <corbel/backends.hpp>
+#include <corbel/chat.hpp>
+#include <corbel/checkpoint/checkpoint.hpp>
+#include <corbel/config.hpp>
+#include <corbel/context.hpp>
+#include <corbel/detail/fp_environment.hpp>
+#include <corbel/detail/guard.hpp>
+#include <corbel/error.hpp>
+#include <corbel/graph/passes.hpp>
+#include <corbel/models/build.hpp>
+#include <corbel/models/model_spec.hpp>
+#include <corbel/tokenizer.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+CORBEL_NAMESPACE_BEGIN
+
+struct LoadOptions {
+  /// Called on the loading thread with bytes done and in total; false stops the load (Errc::kCancelled). A
+  /// std::function that throws passes its exception to the caller of load.
+  ProgressCallback progress = nullptr;
+  /// How the file is opened (by load(path) only).
+  OpenOptions open = {};
+  /// Which passes run; for tests and for looking at programs.
+  graph::PassOptions passes = {};
+};
+
+namespace detail {
+
+/// Bytes of the tensors that a program reads, each part once.
+inline std::uint64_t source_bytes(const hal::Program& program) {
+  std::uint64_t sum = 0;
+  for (const hal::WeightSpec& spec : program.weights)
+    for (const hal::WeightPart& part : spec.parts) sum += part.rows * part.row_bytes();
+  return sum;
+}
+
+/// Turns reads of weight bytes into calls of the progress callback, which only ever runs on the loading thread.
+class LoadProgress {
+ public:
+  explicit LoadProgress(ProgressCallback callback)
+      : callback_(std::move(callback)), thread_(std::this_thread::get_id()) {}
+  void set_total(std::uint64_t total) noexcept { total_ = total; }
+  /// True: go on.
+  bool advance(std::uint64_t bytes) {
+    const std::uint64_t done = done_.fetch_add(bytes) + bytes;
+    if (std::this_thread::get_id() == thread_ && !stopped_.load() && !callback_(LoadPhase::kPrepare, done, total_))
+      stopped_ = true;
+    return !stopped_.load();
+  }
+
+ private:
+  ProgressCallback callback_;
+  std::thread::id thread_;
+  std::uint64_t total_ = 0;
+  std::atomic<std::uint64_t> done_{0};
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace detail
+
+/// Immutable, cheap to copy (shared state), thread-safe. Keeps its Context's state alive. Any number of threads may run
+/// it at the same time, each with its own Batch and sequences.
+template <hal::Backend B = DefaultBackend>
+class Model {
+ public:
+  /// Loads a GGUF file. Errors: those of Checkpoint::open, of models::read_model_spec, missing_tensor, shape_mismatch,
+  /// bad_value (a NaN or infinite scale), vocab_invalid, unsupported, out_of_memory, cancelled; messages start with the
+  /// file's name.
+  static Result<Model> load(const std::string& path, const Context& context, const LoadOptions& options = {}) {
+    CORBEL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path, context, options.open));
+    return load(checkpoint, context, options);
+  }
+  /// Loads from an open checkpoint, which is not needed afterwards.
+  static Result<Model> load(const Checkpoint& checkpoint, const Context& context, const LoadOptions& options = {}) {
+    const detail::ScopedFpEnvironment fp;
+    Result<Model> model = detail::guard([&] { return load_checkpoint(checkpoint, context, options); });
+    if (!model.ok()) return model.status().with_place(checkpoint.name());
+    return model;
+  }
+
+  const Context& context() const noexcept { return state_->context; }
+  const B& backend() const noexcept { return state_->backend; }
+  const models::ModelSpec& spec() const noexcept { return state_->spec; }
+  const Tokenizer& tokenizer() const noexcept { return state_->tokenizer; }
+  /// The checkpoint's chat template; the error says why there is none: missing_key, template_error, limit_exceeded.
+  const Result<ChatTemplate>& chat_template() const noexcept { return state_->chat; }
+  /// What the backend runs: after the passes.
+  const hal::Program& program() const noexcept { return state_->program; }
+  std::span<const typename B::Weight> weights() const noexcept { return state_->weights; }
+  const graph::PassOptions& passes() const noexcept { return state_->passes; }
+  /// Bytes of prepared weights.
+  std::uint64_t weight_bytes() const noexcept {
+    std::uint64_t sum = 0;
+    for (const typename B::Weight& weight : state_->weights) sum += weight.bytes();
+    return sum;
+  }
+
+ private:
+  struct State {
+    Context context;
+    B backend;
+    models::ModelSpec spec;
+    Tokenizer tokenizer;
+    Result<ChatTemplate> chat;
+    hal::Program program;
+    graph::PassOptions passes;
+    std::vector<typename B::Weight> weights;
+  };
+  explicit Model(std::shared_ptr<const State> state) noexcept : state_(std::move(state)) {}
+
+  static Result<Model> load_checkpoint(const Checkpoint& checkpoint, const Context& context,
+                                       const LoadOptions& options) {
+    CORBEL_ASSIGN_OR_RETURN(models::ModelSpec spec, models::read_model_spec(checkpoint));
+    CORBEL_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::from_checkpoint(checkpoint));
+    CORBEL_ASSIGN_OR_RETURN(B backend, B::create(context));
+
+    std::shared_ptr<detail::LoadProgress> progress;
+    std::shared_ptr<const models::ReadObserver> observer;
+    if (options.progress) {
+      progress = std::make_shared<detail::LoadProgress>(options.progress);
+      observer = std::make_shared<const models::ReadObserver>(
+          [progress](std::uint64_t bytes) { return progress->advance(bytes); });
+    }
+    CORBEL_ASSIGN_OR_RETURN(hal::Program program, models::build_program(checkpoint, spec, observer));
+    graph::run_passes(program, options.passes);
+    for (const hal::Op& op : program.ops)
+      if (!backend.supports(op, program))
+        return Status(Errc::kUnsupported,
+                      std::string("the backend ") + B::kName + " cannot run the op " + hal::op_name(op.kind));
+    if (progress) {
+      progress->set_total(detail::source_bytes(program));
+      if (!progress->advance(0)) return Status(Errc::kCancelled, "loading was stopped by the progress callback");
+    }
+    std::vector<typename B::Weight> weights;
+    weights.reserve(program.weights.size());
+    for (hal::WeightSpec& weight_spec : program.weights) {
+      CORBEL_ASSIGN_OR_RETURN(typename B::Weight weight, backend.prepare(weight_spec));
+      weights.push_back(std::move(weight));
+      for (hal::WeightPart& part : weight_spec.parts) part.source.reset();
+    }
+    Result<ChatTemplate> chat = ChatTemplate::from_checkpoint(checkpoint, tokenizer);
+    auto state =
+        std::make_shared<State>(State{context, std::move(backend), std::move(spec), std::move(tokenizer),
+                                      std::move(chat), std::move(program), options.passes, std::move(weights)});
+    return Model(std::move(state));
+  }
+
+  std::shared_ptr<const State> state_;
+};
+
+CORBEL_NAMESPACE_END
