@@ -1,0 +1,84 @@
+// Definitions of text/stop_strings.hpp.
+#pragma once
+
+#include <corbel/detail/utf8.hpp>
+#include <corbel/text/stop_strings.hpp>
+
+#include <algorithm>
+#include <fmt/format.h>
+
+CORBEL_NAMESPACE_BEGIN
+namespace text {
+
+CORBEL_INLINE Result<StopStrings> StopStrings::create(std::span<const std::string> strings) {
+  constexpr std::size_t kMaxStrings = 256;
+  constexpr std::size_t kMaxBytes = 65536;
+  if (strings.size() > kMaxStrings) {
+    return Status(Errc::kLimitExceeded, fmt::format("{} stop strings, at most {}", strings.size(), kMaxStrings));
+  }
+  StopStrings result;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < strings.size(); ++i) {
+    const std::string& string = strings[i];
+    if (string.empty()) return Status(Errc::kInvalidArgument, fmt::format("stop string {} is empty", i));
+    bytes += string.size();
+    if (bytes > kMaxBytes) {
+      return Status(Errc::kLimitExceeded, fmt::format("the stop strings have more than {} bytes in all", kMaxBytes));
+    }
+    // Also what keeps held back text on whole code points: no code point begins inside another.
+    if (!detail::is_utf8(string)) {
+      return Status(Errc::kInvalidArgument, fmt::format("stop string {} is not valid UTF-8", i));
+    }
+    Pattern pattern{string, std::vector<std::uint32_t>(string.size(), 0), 0};
+    std::uint32_t length = 0;
+    for (std::size_t at = 1; at < string.size(); ++at) {
+      while (length > 0 && string[at] != string[length]) length = pattern.fallback[length - 1];
+      if (string[at] == string[length]) ++length;
+      pattern.fallback[at] = length;
+    }
+    result.patterns_.push_back(std::move(pattern));
+  }
+  return result;
+}
+
+CORBEL_INLINE std::string StopStrings::push(std::string_view piece) {
+  if (stopped_) return {};
+  if (patterns_.empty()) return std::string(piece);
+  for (const char byte : piece) {
+    held_ += byte;
+    std::size_t found = 0;  // length of the longest string that ends here
+    for (std::size_t i = 0; i < patterns_.size(); ++i) {
+      Pattern& pattern = patterns_[i];
+      while (pattern.matched > 0 && pattern.text[pattern.matched] != byte) {
+        pattern.matched = pattern.fallback[pattern.matched - 1];
+      }
+      if (pattern.text[pattern.matched] == byte) ++pattern.matched;
+      if (pattern.matched == pattern.text.size() && pattern.matched > found) {
+        found = pattern.matched;
+        which_ = i;
+      }
+    }
+    if (found > 0) {
+      stopped_ = true;
+      std::string out = std::move(held_);
+      out.resize(out.size() - found);
+      held_.clear();
+      return out;
+    }
+  }
+  std::size_t hold = 0;
+  for (const Pattern& pattern : patterns_) hold = std::max(hold, pattern.matched);
+  std::string out = held_.substr(0, held_.size() - hold);
+  held_.erase(0, out.size());
+  return out;
+}
+
+CORBEL_INLINE std::string StopStrings::finish() {
+  for (Pattern& pattern : patterns_) pattern.matched = 0;
+  std::string out = std::move(held_);
+  held_.clear();
+  return out;
+}
+
+}  // namespace text
+CORBEL_NAMESPACE_END

@@ -1,0 +1,160 @@
+// Definitions of text/tokenizer_model.hpp.
+#pragma once
+
+#include <corbel/text/tokenizer_model.hpp>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+
+CORBEL_NAMESPACE_BEGIN
+namespace text {
+
+CORBEL_INLINE Status TokenizerModel::read_common(const Metadata& metadata, Vocabulary vocabulary,
+                                                 const Defaults& defaults) {
+  vocabulary_ = std::move(vocabulary);
+  CORBEL_RETURN_IF_ERROR(read_special_ids(metadata, defaults));
+  CORBEL_ASSIGN_OR_RETURN(add_bos_, metadata.get_bool_or("tokenizer.ggml.add_bos_token", defaults.add_bos));
+  CORBEL_ASSIGN_OR_RETURN(add_eos_, metadata.get_bool_or("tokenizer.ggml.add_eos_token", false));
+  add_bos_ = add_bos_ && bos_ >= 0;
+  add_eos_ = add_eos_ && eos_ >= 0;
+  return {};
+}
+
+CORBEL_INLINE Status TokenizerModel::read_special_ids(const Metadata& metadata, const Defaults& defaults) {
+  const auto read = [&](std::string_view key, TokenId& id) -> Status {
+    if (metadata.find(key) == nullptr) return {};
+    const Result<std::uint64_t> value = metadata.get_uint(key);
+    if (!value.ok() && value.status().code() != Errc::kBadValue) return value.status();
+    if (!value.ok() || *value >= vocabulary_.size()) {
+      return Status(Errc::kVocabInvalid,
+                    value.ok() ? fmt::format("{}: {} is not among the {} tokens", key, *value, vocabulary_.size())
+                               : std::string(value.status().message()));
+    }
+    id = static_cast<TokenId>(*value);
+    return {};
+  };
+  const auto control = [&](std::string_view piece) {
+    const TokenId id = vocabulary_.find(piece);
+    return id >= 0 && !vocabulary_.is_text(id) ? id : kNoToken;
+  };
+  if (!defaults.bos.empty()) bos_ = control(defaults.bos);
+  if (!defaults.eos.empty()) eos_ = control(defaults.eos);
+  if (!defaults.unknown.empty()) unknown_ = control(defaults.unknown);
+  CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.bos_token_id", bos_));
+  CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.eos_token_id", eos_));
+  CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.unknown_token_id", unknown_));
+  TokenId padding = kNoToken;
+  CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.padding_token_id", padding));
+
+  TokenId eot = kNoToken;
+  TokenId eom = kNoToken;
+  CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.eot_token_id", eot));
+  CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.eom_token_id", eom));
+  end_ids_ = {eos_, eot, eom};
+  // The end-of-turn pieces that model cards name; files often name only one of several. A file may use the same text
+  // for an ordinary piece.
+  for (const std::string_view piece : {"</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>",
+                                       "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|return|>", "<|call|>",
+                                       "<\xEF\xBD\x9C"
+                                       "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"}) {
+    // Where a vocabulary has <|return|>, <|end|> closes one message of a reply that goes on.
+    if (piece == "<|end|>" && control("<|return|>") >= 0) continue;
+    end_ids_.push_back(control(piece));
+  }
+  std::sort(end_ids_.begin(), end_ids_.end());
+  end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
+  if (end_ids_.front() < 0) end_ids_.erase(end_ids_.begin());
+  return {};
+}
+
+CORBEL_INLINE void TokenizerModel::add_special_pieces() {
+  for (std::size_t at = 0; at < vocabulary_.size(); ++at) {
+    const auto id = static_cast<TokenId>(at);
+    const PieceType type = vocabulary_.type(id);
+    const bool user_defined = type == PieceType::kUserDefined;
+    if (!user_defined && type != PieceType::kControl && type != PieceType::kUnknown) continue;
+    if (const std::string_view piece = vocabulary_.piece(id); !piece.empty()) {
+      specials_.add(special_spelling(piece), id, user_defined);
+    }
+  }
+}
+
+CORBEL_INLINE bool TokenizerModel::ends_generation(TokenId id) const noexcept {
+  return std::binary_search(end_ids_.begin(), end_ids_.end(), id);
+}
+
+CORBEL_INLINE std::uint64_t TokenizerModel::memory_bytes() const noexcept {
+  return vocabulary_.memory_bytes() + specials_.memory_bytes() + end_ids_.capacity() * sizeof(TokenId);
+}
+
+CORBEL_INLINE Result<std::vector<TokenId>> TokenizerModel::encode(std::string_view text,
+                                                                  std::span<const TextSpan> spans, bool add_special,
+                                                                  std::uint64_t& steps) const {
+  const auto too_long = [](std::size_t bytes) {
+    return Status(Errc::kLimitExceeded,
+                  fmt::format("text to encode: {} bytes, at most {} are taken at once", bytes, kMaxTextBytes));
+  };
+  if (text.size() > kMaxTextBytes) return too_long(text.size());
+  std::vector<TextSpan> moved(spans.begin(), spans.end());
+  std::string rewritten;
+  if (normalize(text, moved, rewritten)) text = rewritten;
+  if (text.size() > kMaxTextBytes) return too_long(text.size());
+
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / 4 + 2);
+  EncodeScratch scratch;
+  if (add_special && add_bos_) ids.push_back(bos_);
+  std::size_t begin = 0;        // of the stretch that is still to be encoded
+  std::size_t span = 0;         // the span around `at`
+  std::size_t control_end = 0;  // end of the spans from here on in which control pieces count
+  for (std::size_t at = 0; at < text.size();) {
+    ++scratch.merge.steps;
+    while (moved[span].end <= at) ++span;
+    if (!moved[span].literal && at >= control_end) {
+      for (std::size_t next = span; next < moved.size() && !moved[next].literal; ++next) control_end = moved[next].end;
+    }
+    SpecialMatcher::Match match;
+    if (specials_.can_start(text[at])) match = specials_.match(text, at, control_end, scratch.merge.steps);
+    if (match.length == 0) {
+      ++at;
+      continue;
+    }
+    if (begin < at) encode_stretch(text.substr(begin, at - begin), scratch, ids);
+    ids.push_back(match.id);
+    begin = at += match.length;
+  }
+  if (begin < text.size()) encode_stretch(text.substr(begin), scratch, ids);
+  if (add_special && add_eos_) ids.push_back(eos_);
+  steps += scratch.merge.steps;
+  return ids;
+}
+
+CORBEL_INLINE void TokenizerModel::append_bytes(TokenId id, bool special, bool& after_special, std::string& out) const {
+  switch (vocabulary_.type(id)) {
+    case PieceType::kControl:
+    case PieceType::kUnknown:
+      if (special) out += vocabulary_.piece(id);
+      after_special = true;
+      break;
+    case PieceType::kUserDefined:
+      out += special_spelling(vocabulary_.piece(id));
+      after_special = true;
+      break;
+    default:
+      append_text(id, after_special, out);
+      after_special = false;
+  }
+}
+
+CORBEL_INLINE void TokenizerModel::reset_cache(std::size_t text_bytes, EncodeScratch& scratch) {
+  std::size_t slots = 0;
+  if (text_bytes >= 256) {
+    slots = 64;
+    while (slots < text_bytes / 8 && slots < 16384) slots *= 2;
+  }
+  scratch.cache.assign(slots, CachedWord{});
+}
+
+}  // namespace text
+CORBEL_NAMESPACE_END

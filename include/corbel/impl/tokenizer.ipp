@@ -1,0 +1,177 @@
+// Definitions of tokenizer.hpp.
+#pragma once
+
+#include <corbel/detail/guard.hpp>
+#include <corbel/detail/utf8.hpp>
+#include <corbel/text/byte_level_bpe.hpp>
+#include <corbel/text/sentencepiece_bpe.hpp>
+#include <corbel/text/tokenizer_model.hpp>
+#include <corbel/text/vocabulary.hpp>
+#include <corbel/tokenizer.hpp>
+
+#include <fmt/format.h>
+#include <utility>
+
+CORBEL_NAMESPACE_BEGIN
+namespace detail {
+
+CORBEL_INLINE Status no_tokenizer() { return Status(Errc::kInvalidArgument, "tokenizer: empty (default-constructed)"); }
+
+CORBEL_INLINE Status bad_token(TokenId id, std::size_t size) {
+  return Status(Errc::kInvalidArgument, fmt::format("token id {}: expected 0 to {}", id, size - 1));
+}
+
+/// Bytes at `text[at]` that begin a well-formed sequence without finishing it; 0 where they cannot (Unicode
+/// Standard 16.0, table 3-7).
+CORBEL_INLINE std::size_t unfinished_utf8(std::string_view text, std::size_t at) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const std::size_t left = text.size() - at;
+  const unsigned char first = byte(0);
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const std::size_t wanted = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  std::size_t have = 1;
+  if (have < left) {
+    const unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (byte(1) < low || byte(1) > high) return have;
+    for (have = 2; have < left && have < wanted && (byte(have) & 0xC0) == 0x80;) ++have;
+  }
+  return have < wanted ? have : 0;
+}
+
+/// Moves the finished code points of `pending` to the result, with U+FFFD for every longest stretch that begins none or
+/// breaks off; what may still be finished stays, unless `all`.
+CORBEL_INLINE std::string take_whole_characters(std::string& pending, bool all) {
+  std::string out;
+  std::size_t at = 0;
+  while (at < pending.size()) {
+    const CodePoint point = decode_utf8(pending, at);
+    if (point.length != 0) {
+      out.append(pending, at, point.length);
+      at += point.length;
+      continue;
+    }
+    const std::size_t begun = unfinished_utf8(pending, at);
+    if (!all && begun != 0 && at + begun == pending.size()) break;
+    out += "\xEF\xBF\xBD";
+    at += begun == 0 ? 1 : begun;
+  }
+  pending.erase(0, at);
+  return out;
+}
+
+/// The kinds of tokenizer by the name in the file.
+CORBEL_INLINE Result<std::shared_ptr<const text::TokenizerModel>> load_tokenizer_model(const Metadata& metadata) {
+  using Load = Result<std::shared_ptr<const text::TokenizerModel>> (*)(const Metadata&, text::Vocabulary);
+  static constexpr std::pair<std::string_view, Load> kKinds[] = {
+      {"gpt2", &text::ByteLevelBpe::from_metadata},
+      {"llama", &text::SentencePieceBpe::from_metadata},
+  };
+  static constexpr std::string_view kModel = "tokenizer.ggml.model";
+  CORBEL_ASSIGN_OR_RETURN(const std::string_view name, metadata.get_string(kModel));
+  for (const auto& [kind, load] : kKinds) {
+    if (name != kind) continue;
+    CORBEL_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::Vocabulary::from_metadata(metadata));
+    return load(metadata, std::move(vocabulary));
+  }
+  return Status(Errc::kUnsupported, fmt::format("{}: '{}' is not supported (gpt2 and llama are)", kModel, name));
+}
+
+}  // namespace detail
+
+CORBEL_INLINE Result<Tokenizer> Tokenizer::from_checkpoint(const Checkpoint& checkpoint) {
+  Result<Tokenizer> tokenizer = from_metadata(checkpoint.metadata());
+  if (!tokenizer.ok()) return tokenizer.status().with_place(checkpoint.name());
+  return tokenizer;
+}
+
+CORBEL_INLINE Result<Tokenizer> Tokenizer::from_metadata(const Metadata& metadata) {
+  return detail::guard([&]() -> Result<Tokenizer> {
+    Tokenizer tokenizer;
+    CORBEL_ASSIGN_OR_RETURN(tokenizer.model_, detail::load_tokenizer_model(metadata));
+    return tokenizer;
+  });
+}
+
+CORBEL_INLINE Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
+                                                             const EncodeOptions& options) const {
+  if (!model_) return detail::no_tokenizer();
+  return detail::guard([&] {
+    const text::TextSpan span = {text.size(), !options.parse_special};
+    std::uint64_t steps = 0;
+    return model_->encode(text, {&span, 1}, options.add_special, steps);
+  });
+}
+
+CORBEL_INLINE Result<std::vector<TokenId>> Tokenizer::encode(std::span<const PromptSegment> segments) const {
+  if (!model_) return detail::no_tokenizer();
+  return detail::guard([&] {
+    std::string joined;
+    std::vector<text::TextSpan> spans;
+    for (const PromptSegment& segment : segments) {
+      joined += segment.text;
+      spans.push_back({joined.size(), segment.is_content});
+    }
+    std::uint64_t steps = 0;
+    return model_->encode(joined, spans, false, steps);
+  });
+}
+
+CORBEL_INLINE Result<std::string> Tokenizer::decode(std::span<const TokenId> ids, const DecodeOptions& options) const {
+  if (!model_) return detail::no_tokenizer();
+  return detail::guard([&]() -> Result<std::string> {
+    std::string out;
+    bool after_special = true;
+    for (const TokenId id : ids) {
+      if (!model_->vocabulary().contains(id)) return detail::bad_token(id, size());
+      model_->append_bytes(id, options.special, after_special, out);
+    }
+    return out;
+  });
+}
+
+CORBEL_INLINE std::size_t Tokenizer::size() const noexcept { return model_ ? model_->vocabulary().size() : 0; }
+
+CORBEL_INLINE std::string_view Tokenizer::piece(TokenId id) const noexcept {
+  return model_ && model_->vocabulary().contains(id) ? model_->vocabulary().piece(id) : std::string_view();
+}
+
+CORBEL_INLINE TokenId Tokenizer::find(std::string_view piece) const noexcept {
+  return model_ ? model_->vocabulary().find(piece) : kNoToken;
+}
+
+CORBEL_INLINE bool Tokenizer::is_control(TokenId id) const noexcept {
+  return model_ && model_->vocabulary().contains(id) && model_->vocabulary().type(id) == text::PieceType::kControl;
+}
+
+CORBEL_INLINE TokenId Tokenizer::bos() const noexcept { return model_ ? model_->bos() : kNoToken; }
+CORBEL_INLINE TokenId Tokenizer::eos() const noexcept { return model_ ? model_->eos() : kNoToken; }
+CORBEL_INLINE TokenId Tokenizer::unknown() const noexcept { return model_ ? model_->unknown() : kNoToken; }
+CORBEL_INLINE bool Tokenizer::adds_bos() const noexcept { return model_ && model_->adds_bos(); }
+CORBEL_INLINE bool Tokenizer::adds_eos() const noexcept { return model_ && model_->adds_eos(); }
+
+CORBEL_INLINE bool Tokenizer::is_end_of_generation(TokenId id) const noexcept {
+  return model_ && model_->ends_generation(id);
+}
+
+CORBEL_INLINE std::uint64_t Tokenizer::memory_bytes() const noexcept { return model_ ? model_->memory_bytes() : 0; }
+
+CORBEL_INLINE StreamDecoder::StreamDecoder(Tokenizer tokenizer, const DecodeOptions& options)
+    : tokenizer_(std::move(tokenizer)), options_(options) {}
+
+CORBEL_INLINE Result<std::string> StreamDecoder::push(TokenId id) {
+  const std::shared_ptr<const text::TokenizerModel>& model = tokenizer_.model();
+  if (!model) return detail::no_tokenizer();
+  if (!model->vocabulary().contains(id)) return detail::bad_token(id, tokenizer_.size());
+  return detail::guard([&]() -> Result<std::string> {
+    model->append_bytes(id, options_.special, after_special_, pending_);
+    return detail::take_whole_characters(pending_, false);
+  });
+}
+
+CORBEL_INLINE std::string StreamDecoder::finish() {
+  after_special_ = true;
+  return detail::take_whole_characters(pending_, true);
+}
+
+CORBEL_NAMESPACE_END

@@ -1,0 +1,3 @@
+// Compiled form of tokenizer.hpp.
+#include <corbel/impl/tokenizer.ipp>
+#include <corbel/tokenizer.hpp>
