@@ -1,0 +1,4 @@
+// The compiled form of text/jinja/lexer.hpp.
+#include <corbel/text/jinja/lexer.hpp>
+
+#include <corbel/impl/text/jinja/lexer.ipp>

@@ -1,0 +1,4 @@
+// The compiled form of text/jinja/print.hpp.
+#include <corbel/text/jinja/print.hpp>
+
+#include <corbel/impl/text/jinja/print.ipp>

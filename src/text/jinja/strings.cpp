@@ -1,0 +1,4 @@
+// The compiled form of text/jinja/strings.hpp.
+#include <corbel/text/jinja/strings.hpp>
+
+#include <corbel/impl/text/jinja/strings.ipp>

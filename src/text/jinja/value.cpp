@@ -1,0 +1,4 @@
+// The compiled form of text/jinja/value.hpp.
+#include <corbel/text/jinja/value.hpp>
+
+#include <corbel/impl/text/jinja/value.ipp>
