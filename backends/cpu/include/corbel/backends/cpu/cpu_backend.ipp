@@ -1,0 +1,179 @@
+// Definitions of cpu_backend.hpp: the choice of a level, memory, weights, copies. prepare.hpp packs, runner.ipp runs programs.
+#pragma once
+
+#include <corbel/backends/cpu/cpu_backend.hpp>
+#include <corbel/backends/cpu/pack.hpp>
+#include <corbel/backends/cpu/prepare.hpp>
+#include <corbel/backends/cpu/runner.ipp>
+#include <corbel/detail/fp_environment.hpp>
+#include <corbel/detail/guard.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+CORBEL_NAMESPACE_BEGIN
+
+static_assert(hal::Backend<CpuBackend>);
+
+namespace cpu {
+
+/// The kernels of a level. Tiles of AMX have no kernels of their own yet: that level runs those of avx512.
+inline const KernelTable& kernels_of([[maybe_unused]] IsaLevel level) noexcept {
+#if defined(__x86_64__)
+  if (level >= IsaLevel::kAvx512) return avx512_kernels();
+  if (level == IsaLevel::kAvx2) return avx2_kernels();
+#endif
+  return base_kernels();
+}
+
+}  // namespace cpu
+
+CORBEL_INLINE void CpuBackend::Weight::read_row(std::uint64_t index, float* out) const noexcept {
+  const Segment* segment = segments_.data();
+  while (index - segment->first_row >= segment->rows) ++segment;
+  const std::uint64_t row = index - segment->first_row;
+  cpu::read_packed_row(segment->dtype, segment->groups + row / cpu::kGroupRows * segment->group_bytes,
+                       static_cast<std::size_t>(row % cpu::kGroupRows), static_cast<std::size_t>(cols_), out);
+}
+
+CORBEL_INLINE Result<CpuBackend> CpuBackend::create(const Context& context) {
+  return detail::guard([&]() -> Result<CpuBackend> {
+    const ContextOptions& options = context.options();
+    const IsaLevel detected = detected_isa();
+    if (options.force_isa && options.isa > detected) {
+      return Status(Errc::kUnsupported, fmt::format("the instruction level {} is asked for, this CPU has {}",
+                                                    isa_name(options.isa), isa_name(detected)));
+    }
+    const IsaLevel level = std::min(options.isa, detected);
+    return CpuBackend(context, level, cpu::kernels_of(level));
+  });
+}
+
+CORBEL_INLINE Result<CpuBackend::Buffer> CpuBackend::allocate(std::uint64_t bytes, std::string_view what) const {
+  CORBEL_ASSIGN_OR_RETURN(Allocation memory, context_.allocate(bytes, what));
+  Buffer buffer;
+  buffer.memory_ = std::move(memory);
+  return buffer;
+}
+
+CORBEL_INLINE std::uint64_t CpuBackend::weight_bytes(const hal::WeightSpec& spec) const noexcept {
+  return cpu::packed_bytes(spec).value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+CORBEL_INLINE Result<CpuBackend::Weight> CpuBackend::prepare(const hal::WeightSpec& spec) const {
+  return detail::guard([&]() -> Result<Weight> {
+    const detail::ScopedFpEnvironment environment;
+    if (spec.parts.empty()) return Status(Errc::kInternal, "a weight without tensors");
+    for (const hal::WeightPart& part : spec.parts) CORBEL_RETURN_IF_ERROR(cpu::check_part(part, spec));
+    const std::string& name = spec.parts.front().name;
+    const std::optional<std::uint64_t> bytes = cpu::packed_bytes(spec);
+    if (!bytes) return Status(Errc::kOverflow, fmt::format("tensor '{}': its bytes do not fit in 64 bits", name));
+    CORBEL_ASSIGN_OR_RETURN(Allocation memory, context_.allocate(*bytes, name));
+
+    Weight weight;
+    weight.memory_ = std::move(memory);
+    std::byte* next = weight.memory_.data();
+    if ((spec.uses & hal::kUseVector) != 0) {
+      weight.rows_ = 1;
+      for (const hal::WeightPart& part : spec.parts) {
+        CORBEL_RETURN_IF_ERROR(cpu::read_vector(context_, part, reinterpret_cast<float*>(next)));
+        weight.cols_ += part.rows * part.cols;
+        next += part.rows * part.cols * sizeof(float);
+      }
+      return weight;
+    }
+    weight.cols_ = spec.cols();
+    for (const hal::WeightPart& part : spec.parts) {
+      CORBEL_RETURN_IF_ERROR(cpu::Packer(context_, part, next).run());
+      const std::uint64_t stride = cpu::group_bytes(part.dtype, part.cols);
+      weight.segments_.push_back({part.dtype, part.rows, weight.rows_, stride, next});
+      weight.rows_ += part.rows;
+      next += (part.rows + cpu::kGroupRows - 1) / cpu::kGroupRows * stride;
+    }
+    return weight;
+  });
+}
+
+CORBEL_INLINE bool CpuBackend::supports(const hal::Op& op, const hal::Program&) const noexcept {
+  switch (op.kind) {
+    case hal::OpKind::kNorm: return op.norm.group != 0;
+    case hal::OpKind::kRope: return op.rope.rotary_dim % 2 == 0 && op.rope.rotary_dim <= op.rope.head_dim;
+    case hal::OpKind::kAttention: return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0;
+    default: return true;
+  }
+}
+
+CORBEL_INLINE std::uint64_t CpuBackend::workspace_bytes(const hal::Program& program,
+                                                        const hal::BatchLimits& limits) const noexcept {
+  return cpu::workspace_bytes(program, limits);
+}
+
+CORBEL_INLINE Status CpuBackend::upload(Stream&, Buffer& to, std::uint64_t offset, const void* from,
+                                        std::uint64_t bytes) const {
+  if (offset > to.bytes() || bytes > to.bytes() - offset) {
+    return Status(Errc::kInternal, fmt::format("upload of {} bytes to byte {} of {}", bytes, offset, to.bytes()));
+  }
+  if (bytes != 0) std::memcpy(to.memory_.data() + offset, from, bytes);
+  return {};
+}
+
+CORBEL_INLINE Status CpuBackend::download(Stream&, const Buffer& from, std::uint64_t offset, void* to,
+                                          std::uint64_t bytes) const {
+  if (offset > from.bytes() || bytes > from.bytes() - offset) {
+    return Status(Errc::kInternal, fmt::format("download of {} bytes from byte {} of {}", bytes, offset, from.bytes()));
+  }
+  if (bytes != 0) std::memcpy(to, from.memory_.data() + offset, bytes);
+  return {};
+}
+
+CORBEL_INLINE Status CpuBackend::copy_kv_block(Stream&, Buffer& kv, const hal::KvLayout& layout, std::int32_t from,
+                                               std::int32_t to) const {
+  const std::uint64_t blocks = layout.block_bytes == 0 ? 0 : kv.bytes() / layout.block_bytes;
+  const auto exists = [&](std::int32_t block) { return block >= 0 && static_cast<std::uint64_t>(block) < blocks; };
+  if (!exists(from) || !exists(to)) {
+    return Status(Errc::kInternal, fmt::format("copy of cache block {} to {} of {}", from, to, blocks));
+  }
+  std::byte* pool = kv.memory_.data();
+  std::memmove(pool + static_cast<std::uint64_t>(to) * layout.block_bytes,
+               pool + static_cast<std::uint64_t>(from) * layout.block_bytes, layout.block_bytes);
+  return {};
+}
+
+CORBEL_INLINE Status CpuBackend::run(Stream&, const hal::Bindings<CpuBackend>& b) const {
+  return detail::guard([&]() -> Status {
+    const detail::ScopedFpEnvironment environment;
+    const auto data = [](const Buffer* buffer) { return buffer == nullptr ? nullptr : buffer->memory_.data(); };
+    const hal::BatchLimits& limits = b.batch_layout->limits;
+    const std::uint64_t scratch = workspace_bytes(*b.program, limits);
+    if (scratch != 0 && (b.workspace == nullptr || b.workspace->bytes() < scratch)) {
+      return Status(Errc::kInternal, fmt::format("workspace of {} bytes, {} needed",
+                                                 b.workspace == nullptr ? 0 : b.workspace->bytes(), scratch));
+    }
+    cpu::RunMemory memory;
+    memory.program = b.program;
+    memory.weights = b.weights.data();
+    memory.arena_plan = b.arena_plan;
+    memory.arena = data(b.arena);
+    memory.workspace = data(b.workspace);
+    memory.kv_layout = b.kv_layout;
+    memory.kv = data(b.kv);
+    memory.kv_bytes = b.kv == nullptr ? 0 : b.kv->bytes();
+    const hal::BatchView batch(static_cast<const std::byte*>(data(b.batch)), *b.batch_layout);
+    const cpu::Runner runner(context_, *kernels_, memory, batch, limits);
+    CORBEL_RETURN_IF_ERROR(runner.check());
+    runner.run();
+    return {};
+  });
+}
+
+CORBEL_INLINE std::string CpuBackend::describe() const {
+  return fmt::format("cpu: {}, {} thread{}, int8 activations with one scale per 32 for quantized weights",
+                     isa_name(level_), context_.concurrency(), context_.concurrency() == 1 ? "" : "s");
+}
+
+CORBEL_NAMESPACE_END

@@ -1,0 +1,166 @@
+// The vector vocabulary of level avx2 (AVX2, FMA, F16C): 16 lanes as two 256-bit vectors. Meanings are those of base-inl.hpp, with a real fma().
+// Included by levels/avx2.hpp inside the level's namespace and target region.
+
+struct Floats {
+  __m256 lo, hi;
+};
+struct Ints {
+  __m256i lo, hi;
+};
+
+inline constexpr std::size_t kMaxRows = 4;  // two 16-bit accumulators each, and eight registers for everything else
+
+// ---- float32 ------------------------------------------------------------------------------------------------------------------------------------
+
+CORBEL_CPU_INLINE Floats broadcast(float x) {
+  const __m256 v = _mm256_set1_ps(x);
+  return {v, v};
+}
+CORBEL_CPU_INLINE Floats zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+CORBEL_CPU_INLINE Floats load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+CORBEL_CPU_INLINE void store(float* p, Floats v) {
+  _mm256_storeu_ps(p, v.lo);
+  _mm256_storeu_ps(p + 8, v.hi);
+}
+CORBEL_CPU_INLINE Floats add(Floats x, Floats y) { return {_mm256_add_ps(x.lo, y.lo), _mm256_add_ps(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Floats sub(Floats x, Floats y) { return {_mm256_sub_ps(x.lo, y.lo), _mm256_sub_ps(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Floats mul(Floats x, Floats y) { return {_mm256_mul_ps(x.lo, y.lo), _mm256_mul_ps(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Floats div(Floats x, Floats y) { return {_mm256_div_ps(x.lo, y.lo), _mm256_div_ps(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Floats fma(Floats x, Floats y, Floats z) {
+  return {_mm256_fmadd_ps(x.lo, y.lo, z.lo), _mm256_fmadd_ps(x.hi, y.hi, z.hi)};
+}
+CORBEL_CPU_INLINE Floats fnma(Floats x, Floats y, Floats z) {
+  return {_mm256_fnmadd_ps(x.lo, y.lo, z.lo), _mm256_fnmadd_ps(x.hi, y.hi, z.hi)};
+}
+CORBEL_CPU_INLINE Floats max(Floats x, Floats y) { return {_mm256_max_ps(x.lo, y.lo), _mm256_max_ps(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Floats min(Floats x, Floats y) { return {_mm256_min_ps(x.lo, y.lo), _mm256_min_ps(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Floats select_less(Floats x, Floats y, Floats yes, Floats no) {
+  return {_mm256_blendv_ps(no.lo, yes.lo, _mm256_cmp_ps(x.lo, y.lo, _CMP_LT_OQ)),
+          _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(x.hi, y.hi, _CMP_LT_OQ))};
+}
+
+// ---- int32 --------------------------------------------------------------------------------------------------------------------------------------
+
+CORBEL_CPU_INLINE Ints broadcast_int(std::int32_t x) {
+  const __m256i v = _mm256_set1_epi32(x);
+  return {v, v};
+}
+CORBEL_CPU_INLINE Ints add(Ints x, Ints y) { return {_mm256_add_epi32(x.lo, y.lo), _mm256_add_epi32(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Ints sub(Ints x, Ints y) { return {_mm256_sub_epi32(x.lo, y.lo), _mm256_sub_epi32(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Ints bit_and(Ints x, Ints y) {
+  return {_mm256_and_si256(x.lo, y.lo), _mm256_and_si256(x.hi, y.hi)};
+}
+CORBEL_CPU_INLINE Ints bit_or(Ints x, Ints y) { return {_mm256_or_si256(x.lo, y.lo), _mm256_or_si256(x.hi, y.hi)}; }
+CORBEL_CPU_INLINE Ints max(Ints x, Ints y) { return {_mm256_max_epi32(x.lo, y.lo), _mm256_max_epi32(x.hi, y.hi)}; }
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_left(Ints x) {
+  return {_mm256_slli_epi32(x.lo, kBits), _mm256_slli_epi32(x.hi, kBits)};
+}
+CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), v.hi);
+}
+CORBEL_CPU_INLINE Ints bits(Floats x) { return {_mm256_castps_si256(x.lo), _mm256_castps_si256(x.hi)}; }
+CORBEL_CPU_INLINE Floats from_bits(Ints x) { return {_mm256_castsi256_ps(x.lo), _mm256_castsi256_ps(x.hi)}; }
+CORBEL_CPU_INLINE Floats to_floats(Ints x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
+CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
+  // Packing works within 128-bit halves: 0-3, 8-11 | 4-7, 12-15.
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.lo, v.hi), 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+// ---- 16-bit floats ------------------------------------------------------------------------------------------------------------------------------
+
+CORBEL_CPU_INLINE __m128i load_8_words(const void* p, int half) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p) + half);
+}
+CORBEL_CPU_INLINE Floats load_f16(const void* p) {
+  return {_mm256_cvtph_ps(load_8_words(p, 0)), _mm256_cvtph_ps(load_8_words(p, 1))};
+}
+CORBEL_CPU_INLINE Floats load_bf16(const void* p) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_8_words(p, 0)), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_8_words(p, 1)), 16))};
+}
+CORBEL_CPU_INLINE void store_f16(std::uint16_t* p, Floats v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(v.hi, _MM_FROUND_TO_NEAREST_INT));
+}
+
+// ---- dot products of unsigned codes and signed activations, four per lane -------------------------------------------------------------------------
+//
+// The instruction multiplies unsigned by signed bytes and adds pairs into 16 bits, where it saturates. Codes of up to 7 bits cannot reach that, and the
+// small ones leave room to add several steps in 16 bits before one widening step. 8-bit codes are made signed, and their magnitude (at most 128) is
+// multiplied by the activation (at most 127) with their sign: 128 * 127 * 2 fits.
+
+struct Codes {
+  __m256i lo, hi;
+};
+struct SignedCodes {
+  Codes magnitude, value;
+};
+struct Quad {
+  __m256i v;
+};
+template <int kMaxCode>
+struct Dot {
+  Codes narrow;
+  Ints wide;
+};
+
+CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) {
+  const auto* v = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
+}
+CORBEL_CPU_INLINE Codes low_nibbles(Codes c) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(c.lo, mask), _mm256_and_si256(c.hi, mask)};
+}
+CORBEL_CPU_INLINE Codes high_nibbles(Codes c) {
+  return low_nibbles({_mm256_srli_epi16(c.lo, 4), _mm256_srli_epi16(c.hi, 4)});
+}
+template <int kMaxCode>
+CORBEL_CPU_INLINE auto prepare_codes(Codes c) {
+  if constexpr (kMaxCode < 128) {
+    return c;
+  } else {
+    const __m256i offset = _mm256_set1_epi8(-128);
+    const Codes value = {_mm256_xor_si256(c.lo, offset), _mm256_xor_si256(c.hi, offset)};
+    return SignedCodes{{_mm256_abs_epi8(value.lo), _mm256_abs_epi8(value.hi)}, value};
+  }
+}
+CORBEL_CPU_INLINE Quad load_quad(const std::int8_t* p) {
+  std::int32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  return {_mm256_set1_epi32(word)};
+}
+
+CORBEL_CPU_INLINE Ints widen(Codes narrow) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_madd_epi16(narrow.lo, ones), _mm256_madd_epi16(narrow.hi, ones)};
+}
+template <int kMaxCode, int kStep, int kSteps>
+CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x) {
+  constexpr int kRoom = 32767 / (2 * 127 * kMaxCode);  // steps that fit in 16 bits
+  constexpr int kPhase = kStep % kRoom;
+  const Codes product = {_mm256_maddubs_epi16(c.lo, x.v), _mm256_maddubs_epi16(c.hi, x.v)};
+  if constexpr (kPhase == 0) {
+    dot.narrow = product;
+  } else {
+    dot.narrow = {_mm256_add_epi16(dot.narrow.lo, product.lo), _mm256_add_epi16(dot.narrow.hi, product.hi)};
+  }
+  if constexpr (kPhase == kRoom - 1 || kStep == kSteps - 1) {
+    dot.wide = kStep < kRoom ? widen(dot.narrow) : add(dot.wide, widen(dot.narrow));
+  }
+}
+template <int kMaxCode, int kStep, int kSteps>
+CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, SignedCodes c, Quad x) {
+  const Ints product = widen({_mm256_maddubs_epi16(c.magnitude.lo, _mm256_sign_epi8(x.v, c.value.lo)),
+                              _mm256_maddubs_epi16(c.magnitude.hi, _mm256_sign_epi8(x.v, c.value.hi))});
+  dot.wide = kStep == 0 ? product : add(dot.wide, product);
+}
+template <int kMaxCode, int kZeroShift>
+CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* sum) {
+  if constexpr (kZeroShift == 0 || kMaxCode >= 128) return dot.wide;  // signed codes have lost their zero point already
+  return sub(dot.wide, shift_left<kZeroShift>(broadcast_int(*sum)));
+}

@@ -1,0 +1,187 @@
+// The vector vocabulary of level base: 16 lanes as four vectors of GCC's and clang's portable vector extension. There is no fused multiply-add on
+// x86-64's baseline, so fma() here rounds twice; results differ from those of the other levels, not between machines of this one.
+// Included by levels/base.hpp inside the level's namespace.
+
+using Float4 = float __attribute__((vector_size(16)));
+using Int4 = std::int32_t __attribute__((vector_size(16)));
+
+struct Floats {
+  Float4 a, b, c, d;
+};
+struct Ints {
+  Int4 a, b, c, d;
+};
+
+/// Rows of activations that share one pass over the weights.
+inline constexpr std::size_t kMaxRows = 2;
+
+// ---- float32 ------------------------------------------------------------------------------------------------------------------------------------
+
+CORBEL_CPU_INLINE Floats broadcast(float x) {
+  const Float4 v = {x, x, x, x};
+  return {v, v, v, v};
+}
+CORBEL_CPU_INLINE Floats zero() { return broadcast(0.0f); }
+CORBEL_CPU_INLINE Float4 load4(const float* p) {
+  Float4 v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+CORBEL_CPU_INLINE void store4(float* p, Float4 v) { __builtin_memcpy(p, &v, sizeof v); }
+CORBEL_CPU_INLINE Floats load(const float* p) { return {load4(p), load4(p + 4), load4(p + 8), load4(p + 12)}; }
+CORBEL_CPU_INLINE void store(float* p, Floats v) {
+  store4(p, v.a);
+  store4(p + 4, v.b);
+  store4(p + 8, v.c);
+  store4(p + 12, v.d);
+}
+CORBEL_CPU_INLINE Floats add(Floats x, Floats y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
+CORBEL_CPU_INLINE Floats sub(Floats x, Floats y) { return {x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d}; }
+CORBEL_CPU_INLINE Floats mul(Floats x, Floats y) { return {x.a * y.a, x.b * y.b, x.c * y.c, x.d * y.d}; }
+CORBEL_CPU_INLINE Floats div(Floats x, Floats y) { return {x.a / y.a, x.b / y.b, x.c / y.c, x.d / y.d}; }
+/// x * y + z
+CORBEL_CPU_INLINE Floats fma(Floats x, Floats y, Floats z) { return add(mul(x, y), z); }
+/// z - x * y
+CORBEL_CPU_INLINE Floats fnma(Floats x, Floats y, Floats z) { return sub(z, mul(x, y)); }
+/// x > y ? x : y; the second where one is NaN, as the instruction of the other levels.
+CORBEL_CPU_INLINE Float4 max4(Float4 x, Float4 y) { return x > y ? x : y; }
+CORBEL_CPU_INLINE Floats max(Floats x, Floats y) {
+  return {max4(x.a, y.a), max4(x.b, y.b), max4(x.c, y.c), max4(x.d, y.d)};
+}
+CORBEL_CPU_INLINE Float4 min4(Float4 x, Float4 y) { return x < y ? x : y; }
+CORBEL_CPU_INLINE Floats min(Floats x, Floats y) {
+  return {min4(x.a, y.a), min4(x.b, y.b), min4(x.c, y.c), min4(x.d, y.d)};
+}
+/// Lane by lane x < y ? yes : no.
+CORBEL_CPU_INLINE Floats select_less(Floats x, Floats y, Floats yes, Floats no) {
+  return {x.a < y.a ? yes.a : no.a, x.b < y.b ? yes.b : no.b, x.c < y.c ? yes.c : no.c, x.d < y.d ? yes.d : no.d};
+}
+
+// ---- int32 --------------------------------------------------------------------------------------------------------------------------------------
+
+CORBEL_CPU_INLINE Ints broadcast_int(std::int32_t x) {
+  const Int4 v = {x, x, x, x};
+  return {v, v, v, v};
+}
+CORBEL_CPU_INLINE Ints add(Ints x, Ints y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
+CORBEL_CPU_INLINE Ints sub(Ints x, Ints y) { return {x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d}; }
+CORBEL_CPU_INLINE Ints bit_and(Ints x, Ints y) { return {x.a & y.a, x.b & y.b, x.c & y.c, x.d & y.d}; }
+CORBEL_CPU_INLINE Ints bit_or(Ints x, Ints y) { return {x.a | y.a, x.b | y.b, x.c | y.c, x.d | y.d}; }
+CORBEL_CPU_INLINE Int4 max4(Int4 x, Int4 y) { return x > y ? x : y; }
+CORBEL_CPU_INLINE Ints max(Ints x, Ints y) {
+  return {max4(x.a, y.a), max4(x.b, y.b), max4(x.c, y.c), max4(x.d, y.d)};
+}
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_left(Ints x) {
+  return {x.a << kBits, x.b << kBits, x.c << kBits, x.d << kBits};
+}
+CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) { __builtin_memcpy(p, &v, sizeof v); }
+/// The same bits as the other type.
+CORBEL_CPU_INLINE Ints bits(Floats x) { return {(Int4)x.a, (Int4)x.b, (Int4)x.c, (Int4)x.d}; }
+CORBEL_CPU_INLINE Floats from_bits(Ints x) { return {(Float4)x.a, (Float4)x.b, (Float4)x.c, (Float4)x.d}; }
+CORBEL_CPU_INLINE Floats to_floats(Ints x) {
+  return {__builtin_convertvector(x.a, Float4), __builtin_convertvector(x.b, Float4),
+          __builtin_convertvector(x.c, Float4), __builtin_convertvector(x.d, Float4)};
+}
+/// The low bytes of 16 integers within [-128, 127].
+CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
+  std::int32_t lanes[16];
+  store_int(lanes, v);
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(lanes[i]);
+}
+
+// ---- 16-bit floats ------------------------------------------------------------------------------------------------------------------------------
+
+CORBEL_CPU_INLINE Ints load_u16(const void* p) {
+  std::uint16_t h[16];
+  __builtin_memcpy(h, p, sizeof h);
+  Ints v;
+  v.a = Int4{h[0], h[1], h[2], h[3]};
+  v.b = Int4{h[4], h[5], h[6], h[7]};
+  v.c = Int4{h[8], h[9], h[10], h[11]};
+  v.d = Int4{h[12], h[13], h[14], h[15]};
+  return v;
+}
+CORBEL_CPU_INLINE Int4 special4(Int4 magnitude) { return (magnitude > 0x7bff) & 0x7f800000; }
+CORBEL_CPU_INLINE Floats load_f16(const void* p) {
+  const Ints h = load_u16(p);
+  const Ints sign = shift_left<16>(bit_and(h, broadcast_int(0x8000)));
+  const Ints magnitude = bit_and(h, broadcast_int(0x7fff));
+  // Exponent and mantissa in place, then 2^112 corrects the exponent's bias, for subnormals too. Infinity and NaN get all exponent bits.
+  const Ints value = bits(mul(from_bits(shift_left<13>(magnitude)), broadcast(0x1p112f)));
+  const Ints all = {value.a | special4(magnitude.a), value.b | special4(magnitude.b), value.c | special4(magnitude.c),
+                    value.d | special4(magnitude.d)};
+  return from_bits(bit_or(all, sign));
+}
+CORBEL_CPU_INLINE Floats load_bf16(const void* p) { return from_bits(shift_left<16>(load_u16(p))); }
+/// Rounds to nearest even.
+CORBEL_CPU_INLINE void store_f16(std::uint16_t* p, Floats v) {
+  float lanes[16];
+  store(lanes, v);
+  for (int i = 0; i < 16; ++i) p[i] = f32_to_f16(lanes[i]);
+}
+
+// ---- dot products of unsigned codes and signed activations, four per lane -------------------------------------------------------------------------
+
+/// 64 bytes: four codes for each of the 16 lanes.
+struct Codes {
+  Ints v;
+};
+/// Four activations, the same in each lane, spread to 16 bits: (0, 2) and (1, 3).
+struct Quad {
+  Int4 even, odd;
+};
+/// The sum over the codes times activations added so far, exact.
+template <int kMaxCode>
+struct Dot {
+  Ints sum;
+};
+
+CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) {
+  Codes codes;
+  __builtin_memcpy(&codes.v, p, sizeof codes.v);
+  return codes;
+}
+CORBEL_CPU_INLINE Codes low_nibbles(Codes c) { return {bit_and(c.v, broadcast_int(0x0f0f0f0f))}; }
+CORBEL_CPU_INLINE Codes high_nibbles(Codes c) {
+  return low_nibbles({{c.v.a >> 4, c.v.b >> 4, c.v.c >> 4, c.v.d >> 4}});
+}
+template <int kMaxCode>
+CORBEL_CPU_INLINE Codes prepare_codes(Codes codes) {
+  return codes;
+}
+
+#if defined(__SSE2__)
+CORBEL_CPU_INLINE Quad load_quad(const std::int8_t* p) {
+  std::int32_t word;
+  __builtin_memcpy(&word, p, sizeof word);
+  const __m128i v = _mm_set1_epi32(word);
+  return {(Int4)_mm_srai_epi16(_mm_slli_epi16(v, 8), 8), (Int4)_mm_srai_epi16(v, 8)};
+}
+CORBEL_CPU_INLINE Int4 dot4(Int4 codes, Quad x) {
+  const __m128i even = _mm_and_si128((__m128i)codes, _mm_set1_epi16(0xff));
+  const __m128i odd = _mm_srli_epi16((__m128i)codes, 8);
+  return (Int4)_mm_madd_epi16(even, (__m128i)x.even) + (Int4)_mm_madd_epi16(odd, (__m128i)x.odd);
+}
+#else
+CORBEL_CPU_INLINE Quad load_quad(const std::int8_t* p) {
+  return {Int4{p[0], p[2], p[0], p[2]}, Int4{p[1], p[3], p[1], p[3]}};
+}
+CORBEL_CPU_INLINE Int4 dot4(Int4 codes, Quad x) {
+  return (codes & 0xff) * x.even[0] + (codes >> 16 & 0xff) * x.even[1] + (codes >> 8 & 0xff) * x.odd[0] +
+         (codes >> 24 & 0xff) * x.odd[1];
+}
+#endif
+
+/// Adds step kStep of kSteps.
+template <int kMaxCode, int kStep, int kSteps>
+CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes codes, Quad x) {
+  const Ints product = {dot4(codes.v.a, x), dot4(codes.v.b, x), dot4(codes.v.c, x), dot4(codes.v.d, x)};
+  dot.sum = kStep == 0 ? product : add(dot.sum, product);
+}
+/// Sum of (code - zero) * x, where `sum` is that of the activations and zero is 1 << kZeroShift, or 0 where kZeroShift is.
+template <int kMaxCode, int kZeroShift>
+CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* sum) {
+  if constexpr (kZeroShift == 0) return dot.sum;
+  return sub(dot.sum, shift_left<kZeroShift>(broadcast_int(*sum)));
+}

@@ -1,0 +1,76 @@
+// Pieces that the kernels share: partial vectors, reductions, exp and what is made of it. Written in the level's vocabulary.
+
+/// The first n of 16 elements, the rest 0.
+CORBEL_CPU_INLINE Floats load_part(const float* p, std::size_t n) {
+  float lanes[16] = {};
+  for (std::size_t i = 0; i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+CORBEL_CPU_INLINE void store_part(float* p, Floats v, std::size_t n) {
+  float lanes[16];
+  store(lanes, v);
+  for (std::size_t i = 0; i < n; ++i) p[i] = lanes[i];
+}
+
+/// The sum of 16 lanes as a balanced tree.
+CORBEL_CPU_INLINE float sum_lanes(Floats v) {
+  float x[16];
+  store(x, v);
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) x[i] = x[i] + x[i + width];
+  return x[0];
+}
+CORBEL_CPU_INLINE float max_lanes(Floats v) {
+  float x[16];
+  store(x, v);
+  for (int width = 8; width > 0; width /= 2)
+    for (int i = 0; i < width; ++i) x[i] = x[i] > x[i + width] ? x[i] : x[i + width];
+  return x[0];
+}
+
+/// e^x, relative error below 2e-7. 0 below -87.3; at most e^88.
+CORBEL_CPU_INLINE Floats exp(Floats x) {
+  const Floats clamped = max(min(x, broadcast(88.0f)), broadcast(-88.0f));
+  // Adding 1.5 * 2^23 leaves the nearest integer to x / ln 2 in the low bits.
+  const Floats shift = broadcast(12582912.0f);
+  const Floats shifted = fma(clamped, broadcast(1.44269504f), shift);
+  const Floats n = sub(shifted, shift);
+  const Floats r = fnma(n, broadcast(-2.12194440e-4f), fnma(n, broadcast(0.693359375f), clamped));
+  Floats y = broadcast(1.0f / 5040.0f);
+  y = fma(y, r, broadcast(1.0f / 720.0f));
+  y = fma(y, r, broadcast(1.0f / 120.0f));
+  y = fma(y, r, broadcast(1.0f / 24.0f));
+  y = fma(y, r, broadcast(1.0f / 6.0f));
+  y = fma(y, r, broadcast(0.5f));
+  y = fma(y, r, broadcast(1.0f));
+  y = fma(y, r, broadcast(1.0f));
+  const Floats scaled = from_bits(add(bits(y), shift_left<23>(bits(shifted))));
+  return select_less(x, broadcast(-87.3f), zero(), scaled);
+}
+
+/// x / (1 + e^-y). NaN in y stays NaN because x carries it.
+CORBEL_CPU_INLINE Floats times_sigmoid(Floats x, Floats y) {
+  return div(x, add(broadcast(1.0f), exp(sub(zero(), y))));
+}
+CORBEL_CPU_INLINE Floats silu(Floats x) { return times_sigmoid(x, x); }
+/// 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+CORBEL_CPU_INLINE Floats gelu_tanh(Floats x) {
+  const Floats cubic = fma(mul(mul(x, x), broadcast(0.044715f)), x, x);
+  return times_sigmoid(x, mul(cubic, broadcast(1.5957691216f)));
+}
+
+/// tanh(x), relative error below 1e-6.
+CORBEL_CPU_INLINE Floats tanh(Floats x) {
+  const Floats magnitude = from_bits(bit_and(bits(x), broadcast_int(0x7fffffff)));
+  const Floats e = exp(mul(magnitude, broadcast(-2.0f)));
+  const Floats large = div(sub(broadcast(1.0f), e), add(broadcast(1.0f), e));
+  // Near 0, where 1 - e cancels: the Taylor polynomial.
+  const Floats z = mul(x, x);
+  Floats p = broadcast(62.0f / 2835.0f);
+  p = fma(p, z, broadcast(-17.0f / 315.0f));
+  p = fma(p, z, broadcast(2.0f / 15.0f));
+  p = fma(p, z, broadcast(-1.0f / 3.0f));
+  const Floats small = fma(mul(p, z), magnitude, magnitude);
+  const Floats value = select_less(magnitude, broadcast(0.25f), small, large);
+  return from_bits(bit_or(bits(value), bit_and(bits(x), broadcast_int(INT32_MIN))));
+}

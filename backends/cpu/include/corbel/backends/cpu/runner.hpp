@@ -1,0 +1,139 @@
+// Runs a program on the CPU backend: finds the memory of values and weights, checks the batch, and divides each op into tasks for the kernels.
+// Private to the backend.
+#pragma once
+
+#include <corbel/backends/cpu/cpu_backend.hpp>
+#include <corbel/backends/cpu/kernel_table.hpp>
+#include <corbel/context.hpp>
+#include <corbel/hal/backend.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+CORBEL_NAMESPACE_BEGIN
+namespace cpu {
+
+/// What a run works on, as plain pointers.
+struct RunMemory {
+  const hal::Program* program = nullptr;
+  const CpuBackend::Weight* weights = nullptr;
+  const hal::ArenaPlan* arena_plan = nullptr;
+  std::byte* arena = nullptr;
+  std::byte* workspace = nullptr;
+  const hal::KvLayout* kv_layout = nullptr;
+  std::byte* kv = nullptr;
+  std::uint64_t kv_bytes = 0;
+};
+
+/// Rows of float32 that lie `stride` elements apart.
+struct Matrix {
+  float* data = nullptr;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  std::size_t stride = 0;
+
+  float* row(std::size_t r) const noexcept { return data + r * stride; }
+};
+
+/// The workspace: quantized activations of one linear's input.
+inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::BatchLimits& limits) noexcept {
+  std::uint64_t bytes = 0;
+  for (const hal::Op& op : program.ops) {
+    if (op.kind != hal::OpKind::kLinear) continue;
+    const hal::Value& in = program.values[static_cast<std::size_t>(op.in[0])];
+    const std::uint64_t rows = in.rows == hal::Rows::kAll ? limits.max_rows : limits.max_wanted;
+    bytes = std::max(bytes, rows * (in.width / kBlockColumns) * sizeof(ActivationBlock));
+  }
+  return bytes;
+}
+
+class Runner {
+ public:
+  Runner(const Context& context, const KernelTable& kernels, const RunMemory& memory, const hal::BatchView& batch,
+         const hal::BatchLimits& limits) noexcept
+      : context_(context),
+        kernels_(kernels),
+        memory_(memory),
+        batch_(batch),
+        limits_(limits),
+        num_rows_(static_cast<std::size_t>(std::max(batch.header->num_rows, 0))) {}
+
+  /// Errc::kInternal where the batch contradicts its layout, the embedding or the cache.
+  Status check() const;
+  void run() const noexcept {
+    for (const hal::Op& op : memory_.program->ops) run(op);
+  }
+
+ private:
+  void run(const hal::Op& op) const noexcept;
+  void embed(const hal::Op& op) const noexcept;
+  void rope_table(const hal::Op& op) const noexcept;
+  void norm(const hal::Op& op) const noexcept;
+  void linear(const hal::Op& op) const noexcept;
+  void rope(const hal::Op& op) const noexcept;
+  void kv_append(const hal::Op& op) const noexcept;
+  void attention(const hal::Op& op) const noexcept;
+  void elementwise(const hal::Op& op) const noexcept;
+  void select_rows(const hal::Op& op) const noexcept;
+
+  Status check_ops() const;
+  Status check_table(std::size_t r, std::size_t first_position) const;
+
+  Matrix matrix(hal::ValueId id) const noexcept {
+    const hal::Value& value = memory_.program->values[static_cast<std::size_t>(id)];
+    const hal::ArenaPlan::Slot& slot = memory_.arena_plan->slots[static_cast<std::size_t>(id)];
+    const std::size_t rows =
+        value.rows == hal::Rows::kAll ? num_rows_ : static_cast<std::size_t>(batch_.header->num_wanted);
+    return {reinterpret_cast<float*>(memory_.arena + slot.offset), rows, value.width, slot.stride};
+  }
+  const CpuBackend::Weight& weight(hal::WeightId id) const noexcept {
+    return memory_.weights[static_cast<std::size_t>(id)];
+  }
+  const float* vector_or_null(hal::WeightId id) const noexcept {
+    return id == hal::kNone ? nullptr : weight(id).vector();
+  }
+  std::size_t position(std::size_t r) const noexcept { return static_cast<std::size_t>(batch_.positions[r]); }
+  std::size_t first_visible(const hal::AttentionSpec& spec, std::size_t r) const noexcept {
+    const std::size_t end = position(r) + 1;
+    return spec.window != 0 && end > spec.window ? end - spec.window : 0;
+  }
+
+  /// Calls body(i) for i in [0, num_tasks) on the context's threads.
+  template <class Body>
+  void tasks(std::size_t num_tasks, const Body& body) const noexcept {
+    if (num_tasks == 1) return body(0);
+    context_.run(
+        num_tasks, [](void* argument, std::size_t index) noexcept { (*static_cast<const Body*>(argument))(index); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+  /// Calls body(begin, end) for consecutive ranges of [0, count): one where the whole is less than a parallel region is worth, else several per
+  /// thread, so that a thread that loses its core does not keep the others waiting. `cost` is that of one item, in float operations or so.
+  template <class Body>
+  void divide(std::size_t count, std::size_t cost, const Body& body) const noexcept {
+    constexpr std::size_t kWorthwhile = 32768;  // some 2 us of vector work: the price of a region
+    constexpr std::size_t kTasksPerThread = 4;
+    if (count == 0) return;
+    const std::size_t threads = context_.concurrency();
+    const std::size_t num_tasks =
+        threads == 1 || count * cost < kWorthwhile ? 1 : std::min(count, threads * kTasksPerThread);
+    tasks(num_tasks, [&](std::size_t i) { body(count * i / num_tasks, count * (i + 1) / num_tasks); });
+  }
+  /// Calls body(r) for every row.
+  template <class Body>
+  void each_row(std::size_t rows, std::size_t cost, const Body& body) const noexcept {
+    divide(rows, cost, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t r = begin; r < end; ++r) body(r);
+    });
+  }
+
+  const Context& context_;
+  const KernelTable& kernels_;
+  const RunMemory& memory_;
+  const hal::BatchView& batch_;
+  const hal::BatchLimits& limits_;
+  std::size_t num_rows_;
+};
+
+}  // namespace cpu
+CORBEL_NAMESPACE_END

@@ -1,0 +1,324 @@
+// Definitions of runner.hpp: how each op is divided, and the checks of a batch.
+#pragma once
+
+#include <corbel/backends/cpu/runner.hpp>
+#include <corbel/detail/compiler.hpp>
+#include <corbel/detail/exact_math.hpp>
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+CORBEL_EXACT_FP_BEGIN
+CORBEL_NAMESPACE_BEGIN
+namespace cpu {
+
+/// out[i] = scale * cos(p f[i]), out[count + i] = scale * sin(p f[i]). The angle is a float32 product: models are trained with that rounding.
+inline void rope_table_row(std::int32_t position, const float* frequencies, std::size_t count, float scale,
+                           float* out) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float angle = static_cast<float>(position) * frequencies[i];
+    const detail::SinCos value = detail::exact_sincos(double{angle});
+    out[i] = static_cast<float>(double{scale} * value.cos);
+    out[count + i] = static_cast<float>(double{scale} * value.sin);
+  }
+}
+
+}  // namespace cpu
+CORBEL_NAMESPACE_END
+CORBEL_EXACT_FP_END
+
+CORBEL_NAMESPACE_BEGIN
+namespace cpu {
+
+CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
+  switch (op.kind) {
+    case hal::OpKind::kEmbed: return embed(op);
+    case hal::OpKind::kRopeTable: return rope_table(op);
+    case hal::OpKind::kNorm: return norm(op);
+    case hal::OpKind::kLinear: return linear(op);
+    case hal::OpKind::kRope: return rope(op);
+    case hal::OpKind::kKvAppend: return kv_append(op);
+    case hal::OpKind::kAttention: return attention(op);
+    case hal::OpKind::kActivation:
+    case hal::OpKind::kAdd:
+    case hal::OpKind::kScale:
+    case hal::OpKind::kSoftcap: return elementwise(op);
+    case hal::OpKind::kSelectRows: return select_rows(op);
+  }
+}
+
+CORBEL_INLINE void Runner::embed(const hal::Op& op) const noexcept {
+  const Matrix out = matrix(op.out);
+  const CpuBackend::Weight& table = weight(op.weight);
+  each_row(out.rows, out.cols * 32, [&](std::size_t r) {
+    table.read_row(static_cast<std::uint64_t>(batch_.tokens[r]), out.row(r));
+    if (op.scale != 1) kernels_.scale_row(op.scale, out.row(r), out.row(r), out.cols);
+  });
+}
+
+CORBEL_INLINE void Runner::rope_table(const hal::Op& op) const noexcept {
+  const Matrix out = matrix(op.out);
+  const CpuBackend::Weight& frequencies = weight(op.weight);
+  each_row(out.rows, out.cols * 128, [&](std::size_t r) {
+    rope_table_row(batch_.positions[r], frequencies.vector(), frequencies.cols(), op.scale, out.row(r));
+  });
+}
+
+CORBEL_INLINE void Runner::norm(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  each_row(in.rows, in.cols * 4, [&](std::size_t r) {
+    kernels_.norm_row({in.row(r), out.row(r), in.cols, op.norm, vector_or_null(op.weight), vector_or_null(op.bias)});
+  });
+}
+
+CORBEL_INLINE void Runner::rope(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), table = matrix(op.in[1]), out = matrix(op.out);
+  each_row(in.rows, in.cols * 8, [&](std::size_t r) {
+    for (std::size_t c = 0; c < in.cols; c += op.rope.head_dim)
+      kernels_.rope_head(op.rope, in.row(r) + c, table.row(r), out.row(r) + c);
+  });
+}
+
+// First the rows are quantized, then tasks divide the groups of the weight. A task passes over some rows at a time, whose activations stay in a
+// second-level cache beside the task's weights.
+CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
+  constexpr std::size_t kRowsBytes = 192 << 10;
+  constexpr std::size_t kTasksPerThread = 8;
+  constexpr std::size_t kWorthwhile = 1 << 17;  // multiplications that are done before a parallel region has begun
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const CpuBackend::Weight& w = weight(op.weight);
+  const float* bias = vector_or_null(op.bias);
+  if (in.rows == 0) return;
+
+  auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
+  const std::size_t num_blocks = in.cols / kBlockColumns;
+  std::size_t num_groups = 0;
+  bool quantized = false;
+  for (const CpuBackend::Weight::Segment& segment : w.segments()) {
+    num_groups += static_cast<std::size_t>((segment.rows + kGroupRows - 1) / kGroupRows);
+    quantized = quantized || packed_format(segment.dtype).quantized();
+  }
+  if (quantized) {
+    each_row(in.rows, in.cols * 8,
+             [&](std::size_t r) { kernels_.quantize_row(in.row(r), in.cols, blocks + r * num_blocks); });
+  }
+
+  const std::size_t rows_at_once = std::max<std::size_t>(16, kRowsBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16);
+  const std::size_t threads = context_.concurrency();
+  const bool small = in.rows * in.cols * num_groups * kGroupRows < kWorthwhile;
+  const std::size_t num_tasks = threads == 1 || small ? 1 : std::min(num_groups, threads * kTasksPerThread);
+  tasks(num_tasks, [&](std::size_t task) {
+    const std::size_t begin = num_groups * task / num_tasks, end = num_groups * (task + 1) / num_tasks;
+    for (std::size_t row = 0; row < in.rows; row += rows_at_once) {
+      std::size_t first = 0;  // group of the segment's first row
+      for (const CpuBackend::Weight::Segment& segment : w.segments()) {
+        const auto rows = static_cast<std::size_t>(segment.rows);
+        const std::size_t groups = (rows + kGroupRows - 1) / kGroupRows;
+        const std::size_t from = std::max(begin, first) - first;
+        const std::size_t to = end < first ? 0 : std::min(end - first, groups);
+        first += groups;
+        if (from >= to) continue;
+        const std::size_t column = static_cast<std::size_t>(segment.first_row) + from * kGroupRows;
+        LinearArgs args;
+        args.group_bytes = static_cast<std::size_t>(segment.group_bytes);
+        args.weights = segment.groups + from * args.group_bytes;
+        args.num_columns = std::min(to * kGroupRows, rows) - from * kGroupRows;
+        args.k = in.cols;
+        args.x_blocks = blocks + row * num_blocks;
+        args.x = in.row(row);
+        args.x_stride = in.stride;
+        args.out = out.row(row) + column;
+        args.out_stride = out.stride;
+        args.bias = bias == nullptr ? nullptr : bias + column;
+        args.num_rows = std::min(rows_at_once, in.rows - row);
+        kernels_.linear[static_cast<std::size_t>(segment.dtype)](args);
+      }
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
+  const Matrix keys = matrix(op.in[0]), values = matrix(op.in[1]);
+  const hal::KvLayout& layout = *memory_.kv_layout;
+  const auto layer = static_cast<std::size_t>(op.layer);
+  const std::size_t block_tokens = layout.spec.block_tokens;
+  each_row(keys.rows, keys.cols * 16, [&](std::size_t r) {
+    const hal::BlockEntry& entry = batch_.table(batch_.slots[r])[position(r) / block_tokens];
+    std::byte* block = memory_.kv + static_cast<std::uint64_t>(entry.block) * layout.block_bytes;
+    KvAppendArgs args;
+    args.k = keys.row(r);
+    args.v = values.row(r);
+    args.kv_heads = layout.spec.layers[layer].kv_heads;
+    args.head_dim = layout.spec.layers[layer].head_dim;
+    args.keys = block + layout.k_offset[layer];
+    args.values = block + layout.v_offset[layer];
+    args.block_tokens = block_tokens;
+    args.token = position(r) % block_tokens;
+    kernels_.kv_append[static_cast<std::size_t>(layout.spec.type)](args);
+  });
+}
+
+// A task is some rows by the heads that share a kv head, so that keys and values are read once for all of them. With few rows the heads are divided
+// further, so that all threads have something to do.
+CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
+  constexpr std::size_t kRowsPerTask = 16, kHeadsPerTask = 4;
+  static_assert(kRowsPerTask * kHeadsPerTask <= kMaxAttentionRows);
+  constexpr std::size_t kWorthwhile = 1 << 15;  // multiplications
+  const hal::AttentionSpec& spec = op.attention;
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  if (in.rows == 0) return;
+  const hal::KvLayout& layout = *memory_.kv_layout;
+  const auto layer = static_cast<std::size_t>(op.layer);
+  const std::size_t block_tokens = layout.spec.block_tokens;
+  const std::size_t plane_bytes = block_tokens * spec.head_dim * hal::kv_type_bytes(layout.spec.type);
+  const std::size_t heads = spec.heads / spec.kv_heads;
+  const std::size_t threads = context_.concurrency();
+
+  const std::size_t num_chunks = (in.rows + kRowsPerTask - 1) / kRowsPerTask;
+  std::size_t parts = (heads + kHeadsPerTask - 1) / kHeadsPerTask;
+  while (num_chunks * spec.kv_heads * parts < 2 * threads && parts < heads) ++parts;
+  std::size_t visible = 0;
+  for (std::size_t r = 0; r < in.rows; ++r) visible += position(r) + 1 - first_visible(spec, r);
+  const bool inline_all = threads == 1 || visible * spec.heads * spec.head_dim * 2 < kWorthwhile;
+
+  const std::size_t num_items = num_chunks * spec.kv_heads * parts;
+  const auto item = [&](std::size_t index) {
+    // The last rows of a prompt see the most: they come first.
+    const std::size_t chunk = num_chunks - 1 - index / (spec.kv_heads * parts);
+    const std::size_t kv_head = index / parts % spec.kv_heads, part = index % parts;
+    const std::size_t first_head = heads * part / parts, end_head = heads * (part + 1) / parts;
+    AttentionRow rows[kRowsPerTask];
+    AttentionArgs args;
+    args.rows = rows;
+    args.num_heads = end_head - first_head;
+    args.head_dim = spec.head_dim;
+    args.scale = spec.scale;
+    args.softcap = spec.softcap;
+    args.block_tokens = block_tokens;
+    args.keys = memory_.kv + layout.k_offset[layer] + kv_head * plane_bytes;
+    args.values = memory_.kv + layout.v_offset[layer] + kv_head * plane_bytes;
+    args.block_bytes = static_cast<std::size_t>(layout.block_bytes);
+    const std::size_t column = (kv_head * heads + first_head) * spec.head_dim;
+    const std::size_t end = std::min(in.rows, (chunk + 1) * kRowsPerTask);
+    for (std::size_t r = chunk * kRowsPerTask; r < end;) {
+      const std::int32_t slot = batch_.slots[r];
+      args.table = batch_.table(slot);
+      args.num_rows = 0;
+      for (; r < end && batch_.slots[r] == slot; ++r) {
+        rows[args.num_rows++] = {in.row(r) + column, out.row(r) + column,
+                                 static_cast<std::int32_t>(first_visible(spec, r)), batch_.positions[r]};
+      }
+      kernels_.attention[static_cast<std::size_t>(layout.spec.type)](args);
+    }
+  };
+  if (inline_all) {
+    for (std::size_t i = 0; i < num_items; ++i) item(i);
+  } else {
+    tasks(num_items, item);
+  }
+}
+
+CORBEL_INLINE void Runner::elementwise(const hal::Op& op) const noexcept {
+  const Matrix a = matrix(op.in[0]), out = matrix(op.out);
+  const bool has_b = op.in[1] != hal::kNone;
+  const Matrix b = has_b ? matrix(op.in[1]) : Matrix{};
+  const bool cheap = op.kind == hal::OpKind::kAdd || op.kind == hal::OpKind::kScale;
+  each_row(a.rows, a.cols * (cheap ? 2 : 8), [&](std::size_t r) {
+    const float* other = has_b ? b.row(r) : nullptr;
+    switch (op.kind) {
+      case hal::OpKind::kActivation:
+        return kernels_.activation_row(op.activation, a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kAdd: return kernels_.add_row(a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kScale: return kernels_.scale_row(op.scale, a.row(r), out.row(r), a.cols);
+      default: return kernels_.softcap_row(op.scale, a.row(r), out.row(r), a.cols);
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::select_rows(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  for (std::size_t r = 0; r < out.rows; ++r)
+    std::memmove(out.row(r), in.row(static_cast<std::size_t>(batch_.wanted[r])), out.cols * sizeof(float));
+}
+
+CORBEL_INLINE Status Runner::check() const {
+  const hal::BatchHeader& header = *batch_.header;
+  const auto within = [](std::int32_t count, std::uint32_t limit) {
+    return count >= 0 && static_cast<std::uint32_t>(count) <= limit;
+  };
+  if (!within(header.num_rows, limits_.max_rows) || !within(header.num_wanted, limits_.max_wanted) ||
+      !within(header.num_sequences, limits_.max_sequences)) {
+    return Status(Errc::kInternal,
+                  fmt::format("batch: {} rows, {} wanted, {} sequences; the layout holds {}, {}, {}", header.num_rows,
+                              header.num_wanted, header.num_sequences, limits_.max_rows, limits_.max_wanted,
+                              limits_.max_sequences));
+  }
+  for (std::size_t r = 0; r < num_rows_; ++r) {
+    if (batch_.positions[r] < 0 || batch_.slots[r] < 0 || batch_.slots[r] >= header.num_sequences) {
+      return Status(Errc::kInternal, fmt::format("batch: row {} has position {} and slot {} of {}", r,
+                                                 batch_.positions[r], batch_.slots[r], header.num_sequences));
+    }
+  }
+  for (std::int32_t i = 0; i < header.num_wanted; ++i) {
+    if (batch_.wanted[i] < 0 || batch_.wanted[i] >= header.num_rows) {
+      return Status(Errc::kInternal, fmt::format("batch: wanted row {} of {} rows", batch_.wanted[i], header.num_rows));
+    }
+  }
+  return check_ops();
+}
+
+// The widest range of positions that any op reads is checked once per row, not once per layer.
+CORBEL_INLINE Status Runner::check_ops() const {
+  bool uses_cache = false;
+  const hal::AttentionSpec* widest = nullptr;
+  for (const hal::Op& op : memory_.program->ops) {
+    if (op.kind == hal::OpKind::kEmbed) {
+      const std::uint64_t vocabulary = weight(op.weight).rows();
+      for (std::size_t r = 0; r < num_rows_; ++r) {
+        if (batch_.tokens[r] < 0 || static_cast<std::uint64_t>(batch_.tokens[r]) >= vocabulary) {
+          return Status(Errc::kInternal, fmt::format("batch: row {} has token {} of {}", r, batch_.tokens[r], vocabulary));
+        }
+      }
+    } else if (op.kind == hal::OpKind::kKvAppend) {
+      uses_cache = true;
+    } else if (op.kind == hal::OpKind::kAttention) {
+      uses_cache = true;
+      if (widest == nullptr || (widest->window != 0 && (op.attention.window == 0 || op.attention.window > widest->window)))
+        widest = &op.attention;
+    }
+  }
+  if (!uses_cache) return {};
+  for (std::size_t r = 0; r < num_rows_; ++r) {
+    // Rows of a sequence follow each other: what the row before has had checked is not checked again.
+    const std::size_t first = widest == nullptr ? position(r) : first_visible(*widest, r);
+    const bool follows = r > 0 && batch_.slots[r] == batch_.slots[r - 1] && position(r - 1) <= position(r) &&
+                         (widest == nullptr || first_visible(*widest, r - 1) <= first);
+    CORBEL_RETURN_IF_ERROR(check_table(r, follows ? std::max(first, position(r - 1)) : first));
+  }
+  return {};
+}
+
+CORBEL_INLINE Status Runner::check_table(std::size_t r, std::size_t first_position) const {
+  const hal::KvLayout& layout = *memory_.kv_layout;
+  const std::size_t block_tokens = layout.spec.block_tokens;
+  const std::size_t last = position(r) / block_tokens;
+  if (last >= batch_.max_blocks) {
+    return Status(Errc::kInternal, fmt::format("batch: row {} has position {}, block tables end at {}", r, position(r),
+                                               batch_.max_blocks * block_tokens));
+  }
+  const hal::BlockEntry* table = batch_.table(batch_.slots[r]);
+  const std::uint64_t blocks = layout.block_bytes == 0 ? 0 : memory_.kv_bytes / layout.block_bytes;
+  for (std::size_t i = first_position / block_tokens; i <= last; ++i) {
+    if (table[i].block < 0 || static_cast<std::uint64_t>(table[i].block) >= blocks ||
+        static_cast<std::int64_t>(table[i].first_position) != static_cast<std::int64_t>(i * block_tokens)) {
+      return Status(Errc::kInternal,
+                    fmt::format("batch: entry {} of slot {} is block {} at position {}, the pool has {}", i,
+                                batch_.slots[r], table[i].block, table[i].first_position, blocks));
+    }
+  }
+  return {};
+}
+
+}  // namespace cpu
+CORBEL_NAMESPACE_END
