@@ -1,0 +1,4 @@
+// Compiled form of conversation.hpp.
+#include <corbel/conversation.hpp>
+
+#include <corbel/impl/conversation.ipp>
