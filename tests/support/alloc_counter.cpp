@@ -1,10 +1,9 @@
 // Replaces operator new and delete of the test program by ones that count per thread.
 #include "support/alloc_counter.hpp"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <malloc.h>
 #include <new>
 
 namespace corbel_test {
