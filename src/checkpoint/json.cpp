@@ -1,3 +1,4 @@
 // The compiled form of checkpoint/json.hpp.
 #include <corbel/checkpoint/json.hpp>
 #include <corbel/impl/checkpoint/json.ipp>
+#include <corbel/impl/checkpoint/json_parser.ipp>

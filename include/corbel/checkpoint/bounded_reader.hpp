@@ -1,8 +1,8 @@
 // BoundedReader: the one way by which numbers and lengths of an untrusted file come in.
 //
-// It reads forward, knows how many bytes remain, and compares every count with them before anything is allocated. A file in
-// memory is read in place; any other source through a window, so that it works from a path, and from a reader that answers
-// with one byte at a time.
+// It reads forward, knows how many bytes remain, and compares every count with them before anything is allocated. A
+// file in memory is read in place; any other source through a window, so that it works from a path, and from a reader
+// that answers with one byte at a time.
 #pragma once
 
 #include <corbel/checkpoint/file.hpp>

@@ -26,8 +26,8 @@ CORBEL_NAMESPACE_BEGIN
 
 /// The phases of opening and loading.
 enum class LoadPhase : std::uint8_t { kRead, kPrepare };
-/// Progress of a load: bytes done of bytes in total. Return false to stop: the load ends with Errc::kCancelled. Called on
-/// the loading thread, at least every 64 MiB of work.
+/// Progress of a load: bytes done of bytes in total. Return false to stop: the load ends with Errc::kCancelled. Called
+/// on the loading thread, at least every 64 MiB of work.
 using ProgressCallback = std::function<bool(LoadPhase phase, std::uint64_t done, std::uint64_t total)>;
 
 struct OpenOptions {
@@ -39,8 +39,9 @@ struct OpenOptions {
 /// Immutable, cheap to copy (shared state), thread-safe.
 class CORBEL_API Checkpoint {
  public:
-  /// Opens a GGUF file. Errors: io_open (missing, a folder, a device), the container errors of docs/reference/errors.md;
-  /// messages start with the path. The head alone is read; the file stays open as long as the checkpoint.
+  /// Opens a GGUF file. Errors: io_open (missing, a folder, a device), the container errors of
+  /// docs/reference/errors.md; messages start with the path. The head alone is read; the file stays open as long as the
+  /// checkpoint.
   static Result<Checkpoint> open(const std::string& path, const Context& context, const OpenOptions& options = {});
   /// A file in memory; `bytes` must stay as long as the checkpoint and everything loaded from it.
   static Result<Checkpoint> from_memory(std::span<const std::byte> bytes, const Context& context,
@@ -58,10 +59,11 @@ class CORBEL_API Checkpoint {
   const TensorInfo* find_tensor(std::string_view name) const noexcept;
 
   /// Reads bytes [offset, offset + out.size()) of a tensor of this checkpoint, straight into `out`. io_read, truncated;
-  /// unsupported where the type is not read by this version; invalid_argument for a range outside the tensor. Thread-safe.
+  /// unsupported where the type is not read by this version; invalid_argument for a range outside the tensor.
+  /// Thread-safe.
   Status read(const TensorInfo& tensor, std::uint64_t offset, std::span<std::byte> out) const;
-  /// The tensor's bytes where they are in memory (mapped or from_memory) and of a supported type, else empty. They may be
-  /// unaligned. They live as long as any copy of this checkpoint.
+  /// The tensor's bytes where they are in memory (mapped or from_memory) and of a supported type, else empty. They may
+  /// be unaligned. They live as long as any copy of this checkpoint.
   std::span<const std::byte> bytes(const TensorInfo& tensor) const noexcept;
   /// The whole tensor dequantized to float32, row-major. Errors as read(), and out_of_memory.
   Result<std::vector<float>> read_f32(const TensorInfo& tensor) const;

@@ -44,8 +44,8 @@ Result<MappedFile> map_file(const std::string& path);
 /// Reads exactly out.size() bytes. kIoRead from the reader; kTruncated where it answers with no bytes.
 Status read_exactly(const FileReader& reader, std::uint64_t offset, std::span<std::byte> out);
 
-/// A file that appears under its name only when it is complete: bytes go to "<path>.part", which commit() renames and the
-/// destructor removes. kIoOpen, kIoWrite, kNoSpace.
+/// A file that appears under its name only when it is complete: bytes go to "<path>.part", which commit() renames and
+/// the destructor removes. kIoOpen, kIoWrite, kNoSpace.
 class OutputFile {
  public:
   static Result<OutputFile> create(const std::string& path);

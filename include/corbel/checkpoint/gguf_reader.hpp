@@ -1,4 +1,5 @@
-// Reading the head of a GGUF file, versions 2 and 3: metadata and the table of tensors, checked against the file's size.
+// Reading the head of a GGUF file, versions 2 and 3: metadata and the table of tensors, checked against the file's
+// size.
 #pragma once
 
 #include <corbel/checkpoint/bounded_reader.hpp>
@@ -19,11 +20,12 @@ struct GgufHead {
   std::uint64_t alignment = 32;
   std::uint64_t data_offset = 0;
   Metadata metadata;
-  std::vector<TensorInfo> tensors;      // in file order; offsets are from the start of the file
-  std::vector<std::uint32_t> by_name;   // indices of tensors, sorted by name
+  std::vector<TensorInfo> tensors;     // in file order; offsets are from the start of the file
+  std::vector<std::uint32_t> by_name;  // indices of tensors, sorted by name
 };
 
-/// Reads and checks the head. Errors: docs/reference/errors.md; messages name key or tensor and byte offset, not the file.
+/// Reads and checks the head. Errors: docs/reference/errors.md; messages name key or tensor and byte offset, not the
+/// file.
 Result<GgufHead> read_gguf_head(BoundedReader& reader, const CheckpointLimits& limits);
 
 }  // namespace detail

@@ -21,8 +21,8 @@
 
 CORBEL_NAMESPACE_BEGIN
 
-/// Collects metadata and tensors, then writes them: keys and tensors in the order in which they were added, tensor data at
-/// multiples of the alignment, zeros between, also after the last tensor. Not thread-safe.
+/// Collects metadata and tensors, then writes them: keys and tensors in the order in which they were added, tensor data
+/// at multiples of the alignment, zeros between, also after the last tensor. Not thread-safe.
 class CORBEL_API GgufWriter {
  public:
   /// `version` is 2 or 3; write and to_bytes answer kUnsupportedVersion for others.
@@ -32,8 +32,9 @@ class CORBEL_API GgufWriter {
   Metadata& metadata() noexcept { return metadata_; }
   const Metadata& metadata() const noexcept { return metadata_; }
 
-  /// Adds a tensor, whose bytes are kept. `shape` slowest first, 1 to 4 dimensions, none 0; the last one a multiple of the
-  /// type's block. kInvalidArgument names the tensor where these or the number of bytes do not fit, or the name is taken.
+  /// Adds a tensor, whose bytes are kept. `shape` slowest first, 1 to 4 dimensions, none 0; the last one a multiple of
+  /// the type's block. kInvalidArgument names the tensor where these or the number of bytes do not fit, or the name is
+  /// taken.
   Status add_tensor(std::string name, std::span<const std::uint64_t> shape, DType dtype, std::vector<std::byte> bytes);
   /// The same with a type by its number in GGUF files, also one that this version cannot read.
   Status add_tensor(std::string name, std::span<const std::uint64_t> shape, std::uint32_t ggml_type,

@@ -1,4 +1,5 @@
-// A strict JSON reader (RFC 8259) for untrusted text, and a writer. No duplicate keys, depth limit, exact integers, byte offsets in errors.
+// A strict JSON reader (RFC 8259) for untrusted text, and a writer. No duplicate keys, depth limit, exact integers,
+// byte offsets in errors.
 #pragma once
 
 #include <corbel/config.hpp>
@@ -18,8 +19,8 @@ namespace json {
 enum class Type : std::uint8_t { kNull, kBool, kInt, kUint, kDouble, kString, kArray, kObject };
 
 /// A JSON value. Objects keep the order of the text. Integers of 64 bits are exact; kInt is used where the value is
-/// negative, kUint otherwise; numbers with a fraction or exponent, beyond 64 bits, or "-0" are kDouble. Copyable; copying and
-/// destroying recurse, to the depth that the parser allowed.
+/// negative, kUint otherwise; numbers with a fraction or exponent, beyond 64 bits, or "-0" are kDouble. Copyable;
+/// copying and destroying recurse, to the depth that the parser allowed.
 class CORBEL_API Value {
  public:
   using Array = std::vector<Value>;
@@ -79,12 +80,12 @@ struct ParseOptions {
 };
 
 /// Parses exactly one value with white space around it. kBadJson (also for numbers beyond a double), kBadUtf8 (also for
-/// half a surrogate pair), kDuplicate, kDepthExceeded, kLimitExceeded; messages give the byte offset. Time is linear in the
-/// text (n log n in the keys of an object).
+/// half a surrogate pair), kDuplicate, kDepthExceeded, kLimitExceeded; messages give the byte offset. Time is linear in
+/// the text (n log n in the keys of an object).
 CORBEL_API Result<Value> parse(std::string_view text, const ParseOptions& options = {});
 
-/// Compact JSON text; strings are escaped as RFC 8259 asks and no more (UTF-8 stays); doubles are the shortest that reads
-/// back equal, with ".0" where they would look like an integer; NaN and infinities become null.
+/// Compact JSON text; strings are escaped as RFC 8259 asks and no more (UTF-8 stays); doubles are the shortest that
+/// reads back equal, with ".0" where they would look like an integer; NaN and infinities become null.
 CORBEL_API std::string write(const Value& value);
 /// Appends a quoted JSON string. Invalid UTF-8 becomes U+FFFD.
 CORBEL_API void append_quoted(std::string& out, std::string_view text);
@@ -94,4 +95,5 @@ CORBEL_NAMESPACE_END
 
 #if CORBEL_HEADER_ONLY
 #include <corbel/impl/checkpoint/json.ipp>
+#include <corbel/impl/checkpoint/json_parser.ipp>
 #endif

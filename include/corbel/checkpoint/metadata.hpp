@@ -43,7 +43,8 @@ CORBEL_API std::size_t meta_type_bytes(MetaType type) noexcept;
 /// share one buffer. Const access is thread-safe.
 class CORBEL_API MetaValue {
  public:
-  /// Scalars. `type` is an integer (or float) type; the value is reduced to its width. Another type gives the default one.
+  /// Scalars. `type` is an integer (or float) type; the value is reduced to its width. Another type gives the default
+  /// one.
   static MetaValue from_uint(std::uint64_t value, MetaType type = MetaType::kU32);
   static MetaValue from_int(std::int64_t value, MetaType type = MetaType::kI32);
   static MetaValue from_float(double value, MetaType type = MetaType::kF32);
@@ -53,8 +54,8 @@ class CORBEL_API MetaValue {
   static MetaValue from_strings(std::span<const std::string> values);
   static MetaValue from_floats(std::span<const float> values);
   static MetaValue from_ints(std::span<const std::int32_t> values);
-  /// An array of `element` from its little-endian bytes. Fixed-size element types only (others give an empty array of u8);
-  /// bytes beyond the last whole element are dropped.
+  /// An array of `element` from its little-endian bytes. Fixed-size element types only (others give an empty array of
+  /// u8); bytes beyond the last whole element are dropped.
   static MetaValue from_bytes(MetaType element, std::span<const std::byte> bytes);
 
   MetaType type() const noexcept { return type_; }
@@ -74,8 +75,8 @@ class CORBEL_API MetaValue {
 
   /// Element of an array of strings; empty where `index` >= size() or element_type() is another.
   std::string_view string_at(std::size_t index) const noexcept;
-  /// Elements of a numeric array of any type, as is; `index` < size(), otherwise (and for strings) 0. Integers out of int64's
-  /// range saturate, floats are cut towards zero (NaN is 0).
+  /// Elements of a numeric array of any type, as is; `index` < size(), otherwise (and for strings) 0. Integers out of
+  /// int64's range saturate, floats are cut towards zero (NaN is 0).
   std::int64_t int_at(std::size_t index) const noexcept;
   double float_at(std::size_t index) const noexcept;
   /// The bytes of a numeric array or scalar, little-endian; the characters of a string or of all strings of an array.

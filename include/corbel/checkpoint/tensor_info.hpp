@@ -30,8 +30,8 @@ struct TensorInfo {
   std::uint64_t offset = 0;          ///< of its first byte from the start of the file
   std::uint64_t bytes = 0;
   std::uint32_t ggml_type = 0;  ///< the type's number in the file
-  /// False for a type that the file format knows and this version does not: the tensor is listed with its shape and size, and
-  /// reading it is Errc::kUnsupported.
+  /// False for a type that the file format knows and this version does not: the tensor is listed with its shape and
+  /// size, and reading it is Errc::kUnsupported.
   bool supported = true;
 
   /// The product of the shape; in a tensor of a Checkpoint it always fits.

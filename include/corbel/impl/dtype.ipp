@@ -175,7 +175,8 @@ struct LayoutQ8_0 {  // d, 32 x int8
   }
 };
 
-// The K types: 256 values in groups of 16 or 32, each with its own small scale (and minimum) times the block's d (and dmin).
+// The K types: 256 values in groups of 16 or 32, each with its own small scale (and minimum) times the block's d (and
+// dmin).
 
 struct LayoutQ2_K {  // 16 x (4 bits scale, 4 bits minimum), 256 x 2 bits, d, dmin
   static constexpr std::size_t kElements = 256, kBytes = 84;
@@ -275,8 +276,7 @@ struct LayoutQ6_K {  // 256 x low 4 bits, 256 x high 2 bits, 16 x int8 scale, d
       const std::size_t high_shift = row % 4 * 2;
       for (std::size_t i = 0; i < 32; ++i) {
         const float scale = d * in.i8(192 + row * 2 + i / 16);
-        const std::uint32_t code =
-            (in.u8(low + i) >> low_shift & 15u) | (in.u8(high + i) >> high_shift & 3u) << 4;
+        const std::uint32_t code = (in.u8(low + i) >> low_shift & 15u) | (in.u8(high + i) >> high_shift & 3u) << 4;
         *out++ = scale * centred(code, 32);
       }
     }
@@ -309,17 +309,22 @@ std::size_t first_non_finite_block(const std::byte* in, std::size_t num_blocks) 
 
 template <class Layout>
 constexpr DTypeTraits dtype_row(DType dtype, const char* name, std::uint32_t ggml_id) {
-  return {dtype,          name, ggml_id, Layout::kElements, Layout::kBytes, &dequantize_blocks<Layout>,
+  return {dtype,
+          name,
+          ggml_id,
+          Layout::kElements,
+          Layout::kBytes,
+          &dequantize_blocks<Layout>,
           &first_non_finite_block<Layout>};
 }
 
 inline constexpr DTypeTraits kDTypes[] = {
-    dtype_row<LayoutF32>(DType::kF32, "F32", 0),      dtype_row<LayoutF16>(DType::kF16, "F16", 1),
-    dtype_row<LayoutBF16>(DType::kBF16, "BF16", 30),  dtype_row<LayoutQ4_0>(DType::kQ4_0, "Q4_0", 2),
-    dtype_row<LayoutQ4_1>(DType::kQ4_1, "Q4_1", 3),   dtype_row<LayoutQ5_0>(DType::kQ5_0, "Q5_0", 6),
-    dtype_row<LayoutQ5_1>(DType::kQ5_1, "Q5_1", 7),   dtype_row<LayoutQ8_0>(DType::kQ8_0, "Q8_0", 8),
-    dtype_row<LayoutQ2_K>(DType::kQ2_K, "Q2_K", 10),  dtype_row<LayoutQ3_K>(DType::kQ3_K, "Q3_K", 11),
-    dtype_row<LayoutQ4_K>(DType::kQ4_K, "Q4_K", 12),  dtype_row<LayoutQ5_K>(DType::kQ5_K, "Q5_K", 13),
+    dtype_row<LayoutF32>(DType::kF32, "F32", 0),     dtype_row<LayoutF16>(DType::kF16, "F16", 1),
+    dtype_row<LayoutBF16>(DType::kBF16, "BF16", 30), dtype_row<LayoutQ4_0>(DType::kQ4_0, "Q4_0", 2),
+    dtype_row<LayoutQ4_1>(DType::kQ4_1, "Q4_1", 3),  dtype_row<LayoutQ5_0>(DType::kQ5_0, "Q5_0", 6),
+    dtype_row<LayoutQ5_1>(DType::kQ5_1, "Q5_1", 7),  dtype_row<LayoutQ8_0>(DType::kQ8_0, "Q8_0", 8),
+    dtype_row<LayoutQ2_K>(DType::kQ2_K, "Q2_K", 10), dtype_row<LayoutQ3_K>(DType::kQ3_K, "Q3_K", 11),
+    dtype_row<LayoutQ4_K>(DType::kQ4_K, "Q4_K", 12), dtype_row<LayoutQ5_K>(DType::kQ5_K, "Q5_K", 13),
     dtype_row<LayoutQ6_K>(DType::kQ6_K, "Q6_K", 14),
 };
 static_assert(std::size(kDTypes) == static_cast<std::size_t>(DType::kQ6_K) + 1);

@@ -27,7 +27,7 @@ namespace detail {
 inline constexpr std::size_t kReadWindow = 64 << 10;
 
 // A name in front of a message: long ones are cut, so that the message itself stays.
-inline std::string place_of(std::string_view name) { return printable(name, 200); }
+inline std::string place_of(std::string_view name) { return name.empty() ? "\"\"" : printable(name, 200); }
 
 }  // namespace detail
 
@@ -79,8 +79,9 @@ CORBEL_INLINE Result<Checkpoint> Checkpoint::from_memory(std::span<const std::by
   });
 }
 
-CORBEL_INLINE Result<Checkpoint> Checkpoint::from_reader(std::shared_ptr<const FileReader> reader, const Context& context,
-                                                         const OpenOptions& options, std::string_view name) {
+CORBEL_INLINE Result<Checkpoint> Checkpoint::from_reader(std::shared_ptr<const FileReader> reader,
+                                                         const Context& context, const OpenOptions& options,
+                                                         std::string_view name) {
   if (reader == nullptr) return Status(Errc::kInvalidArgument, "Checkpoint::from_reader: the reader is null");
   return detail::guard([&]() -> Result<Checkpoint> {
     auto state = std::make_shared<State>();
@@ -103,22 +104,27 @@ CORBEL_INLINE std::span<const TensorInfo> Checkpoint::tensors() const noexcept {
 CORBEL_INLINE const TensorInfo* Checkpoint::find_tensor(std::string_view name) const noexcept {
   const std::vector<TensorInfo>& tensors = state_->head.tensors;
   const std::vector<std::uint32_t>& order = state_->head.by_name;
-  const auto found = std::lower_bound(order.begin(), order.end(), name, [&](std::uint32_t index, std::string_view wanted) {
-    return tensors[index].name < wanted;
-  });
+  const auto found =
+      std::lower_bound(order.begin(), order.end(), name,
+                       [&](std::uint32_t index, std::string_view wanted) { return tensors[index].name < wanted; });
   return found != order.end() && tensors[*found].name == name ? &tensors[*found] : nullptr;
 }
 
 // A TensorInfo can come from anywhere, so the range is checked against the tensor and the tensor against the file.
-CORBEL_INLINE Status Checkpoint::check_range(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t count) const {
+CORBEL_INLINE Status Checkpoint::check_range(const TensorInfo& tensor, std::uint64_t offset,
+                                             std::uint64_t count) const {
   const std::uint64_t file = state_->file_bytes;
-  const auto place = [&] { return detail::place_of(state_->name) + ": tensor \"" + detail::printable(tensor.name, 100) + "\""; };
+  const auto place = [&] {
+    return detail::place_of(state_->name) + ": tensor \"" + detail::printable(tensor.name, 100) + "\"";
+  };
   if (!tensor.supported) {
     const GgmlType* type = find_ggml_type(tensor.ggml_type);
-    return Status(Errc::kUnsupported, std::string("type ") + (type != nullptr ? type->name : "unknown") + " is not supported")
+    return Status(Errc::kUnsupported,
+                  std::string("type ") + (type != nullptr ? type->name : "unknown") + " is not supported")
         .with_place(place());
   }
-  if (tensor.bytes <= file && tensor.offset <= file - tensor.bytes && count <= tensor.bytes && offset <= tensor.bytes - count) {
+  if (tensor.bytes <= file && tensor.offset <= file - tensor.bytes && count <= tensor.bytes &&
+      offset <= tensor.bytes - count) {
     return {};
   }
   return Status(Errc::kInvalidArgument, "bytes [" + std::to_string(offset) + ", +" + std::to_string(count) +
@@ -136,7 +142,8 @@ CORBEL_INLINE Status Checkpoint::read(const TensorInfo& tensor, std::uint64_t of
     }
     Status status = detail::read_exactly(*state_->reader, tensor.offset + offset, out);
     if (status.ok()) return status;
-    return status.with_place(detail::place_of(state_->name) + ": tensor \"" + detail::printable(tensor.name, 100) + "\"");
+    return status.with_place(detail::place_of(state_->name) + ": tensor \"" + detail::printable(tensor.name, 100) +
+                             "\"");
   });
 }
 
@@ -152,8 +159,8 @@ CORBEL_INLINE Result<std::vector<float>> Checkpoint::read_f32(const TensorInfo& 
     const DTypeTraits& type = traits(tensor.dtype);
     const std::uint64_t blocks = tensor.bytes / type.block_bytes;
     if (tensor.bytes % type.block_bytes != 0 || tensor.num_elements() != blocks * type.block_elements) {
-      return Status(Errc::kInvalidArgument, "tensor \"" + detail::printable(tensor.name, 100) +
-                                                "\": its size differs from its shape and type");
+      return Status(Errc::kInvalidArgument,
+                    "tensor \"" + detail::printable(tensor.name, 100) + "\": its size differs from its shape and type");
     }
     std::vector<float> result(static_cast<std::size_t>(blocks * type.block_elements));
     if (const std::span<const std::byte> all = bytes(tensor); !all.empty()) {

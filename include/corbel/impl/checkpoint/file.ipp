@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
-
 #include <fcntl.h>
+#include <limits>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,20 +17,32 @@ namespace detail {
 // The common errors in words: strerror depends on the locale.
 inline std::string errno_text(int error) {
   switch (error) {
-    case ENOENT: return "no such file";
-    case ENOTDIR: return "a part of the path is not a folder";
+    case ENOENT:
+      return "no such file";
+    case ENOTDIR:
+      return "a part of the path is not a folder";
     case EACCES:
-    case EPERM: return "not permitted";
-    case ELOOP: return "too many symbolic links";
-    case EISDIR: return "is a folder";
+    case EPERM:
+      return "not permitted";
+    case ELOOP:
+      return "too many symbolic links";
+    case EISDIR:
+      return "is a folder";
     case EMFILE:
-    case ENFILE: return "too many open files";
-    case ENAMETOOLONG: return "the name is too long";
-    case ENOSPC: return "the disk is full";
-    case EDQUOT: return "the quota is used up";
-    case EROFS: return "the file system is read-only";
-    case EIO: return "input/output error";
-    default: return "error number " + std::to_string(error);
+    case ENFILE:
+      return "too many open files";
+    case ENAMETOOLONG:
+      return "the name is too long";
+    case ENOSPC:
+      return "the disk is full";
+    case EDQUOT:
+      return "the quota is used up";
+    case EROFS:
+      return "the file system is read-only";
+    case EIO:
+      return "input/output error";
+    default:
+      return "error number " + std::to_string(error);
   }
 }
 
@@ -120,7 +131,8 @@ CORBEL_INLINE Result<MappedFile> map_file(const std::string& path) {
   CORBEL_ASSIGN_OR_RETURN(const OpenedFile file, open_regular(path));
   if (file.size == 0) return MappedFile{};
   if (file.size > std::numeric_limits<std::size_t>::max()) {
-    return Status(Errc::kOutOfMemory, "cannot map: " + std::to_string(file.size) + " bytes do not fit the address space");
+    return Status(Errc::kOutOfMemory,
+                  "cannot map: " + std::to_string(file.size) + " bytes do not fit the address space");
   }
   const auto size = static_cast<std::size_t>(file.size);
   void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor.get(), 0);

@@ -1,5 +1,5 @@
-// Definitions of gguf_reader.hpp. The format is that of the GGUF specification; what is refused, and with which kind, is
-// written down in docs/reference/errors.md.
+// Definitions of gguf_reader.hpp. The format is that of the GGUF specification; what is refused, and with which kind,
+// is written down in docs/reference/errors.md.
 #pragma once
 
 #include <corbel/checkpoint/gguf_reader.hpp>
@@ -58,8 +58,8 @@ class MetaValueReader {
   Status read_string(MetaValue& value) {
     CORBEL_ASSIGN_OR_RETURN(const auto length, reader_.number<std::uint64_t>("string length"));
     if (length > limits_.string_bytes) {
-      return {Errc::kLimitExceeded, "a string of " + std::to_string(length) + " bytes, the limit is " +
-                                        std::to_string(limits_.string_bytes)};
+      return {Errc::kLimitExceeded,
+              "a string of " + std::to_string(length) + " bytes, the limit is " + std::to_string(limits_.string_bytes)};
     }
     CORBEL_RETURN_IF_ERROR(reader_.append(value.raw_, length, "string"));
     value.string_ends_.push_back(value.raw_.size());
@@ -133,7 +133,8 @@ class GgufParser {
     if (head_.version == 2 || head_.version == 3) return {};
     const std::uint32_t swapped = __builtin_bswap32(head_.version);
     if (swapped >= 1 && swapped <= 3) {
-      return {Errc::kUnsupportedVersion, "a big-endian GGUF file (version " + std::to_string(swapped) + ") is not read"};
+      return {Errc::kUnsupportedVersion,
+              "a big-endian GGUF file (version " + std::to_string(swapped) + ") is not read"};
     }
     return {Errc::kUnsupportedVersion, "GGUF version " + std::to_string(head_.version) + ", expected 2 or 3"};
   }
@@ -186,12 +187,14 @@ class GgufParser {
     const MetaValue* value = head_.metadata.find(kKey);
     if (value == nullptr) return {};
     if (value->type() != MetaType::kU32) {
-      return {Errc::kTypeMismatch, "metadata key " + quoted(kKey) + ": expected type u32, found " + meta_type_name(value->type())};
+      return {Errc::kTypeMismatch,
+              "metadata key " + quoted(kKey) + ": expected type u32, found " + meta_type_name(value->type())};
     }
     head_.alignment = *value->as_uint();
     if (std::has_single_bit(head_.alignment) && head_.alignment <= limits_.max_alignment) return {};
     return {Errc::kBadAlignment, "metadata key " + quoted(kKey) + ": expected a power of two up to " +
-                                     std::to_string(limits_.max_alignment) + ", found " + std::to_string(head_.alignment)};
+                                     std::to_string(limits_.max_alignment) + ", found " +
+                                     std::to_string(head_.alignment)};
   }
 
   Status read_tensors(std::uint64_t count) {
@@ -235,7 +238,8 @@ class GgufParser {
       if (extent == 0) return {Errc::kBadValue, "a dimension is 0"};
       const std::optional<std::uint64_t> product = checked_mul(elements, extent);
       if (!product || *product > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        return {Errc::kOverflow, "the number of elements does not fit in 63 bits (a dimension is " + std::to_string(extent) + ")"};
+        return {Errc::kOverflow,
+                "the number of elements does not fit in 63 bits (a dimension is " + std::to_string(extent) + ")"};
       }
       elements = *product;
     }
@@ -244,11 +248,13 @@ class GgufParser {
       return {Errc::kBadType, "tensor type " + std::to_string(tensor.ggml_type) + " does not exist"};
     }
     if (type->block_elements == 0) {
-      return {Errc::kUnsupported, std::string("type ") + type->name + " was removed from the format and is not supported"};
+      return {Errc::kUnsupported,
+              std::string("type ") + type->name + " was removed from the format and is not supported"};
     }
     if (tensor.shape.back() % type->block_elements != 0) {
-      return {Errc::kShapeMismatch, "rows of " + std::to_string(tensor.shape.back()) + " elements, expected a multiple of " +
-                                        std::to_string(type->block_elements) + " for type " + type->name};
+      return {Errc::kShapeMismatch, "rows of " + std::to_string(tensor.shape.back()) +
+                                        " elements, expected a multiple of " + std::to_string(type->block_elements) +
+                                        " for type " + type->name};
     }
     const std::optional<std::uint64_t> bytes = checked_mul(elements / type->block_elements, type->block_bytes);
     if (!bytes) return {Errc::kOverflow, "the size in bytes does not fit in 64 bits"};
@@ -275,8 +281,8 @@ class GgufParser {
   }
 
   // Makes offsets absolute and checks that the tensors, in the order of their offsets, fill the data section without
-  // overlap or hole, and that the file has all of it. Contradictions between tensors come first, so that a file that was
-  // only cut short is always kTruncated.
+  // overlap or hole, and that the file has all of it. Contradictions between tensors come first, so that a file that
+  // was only cut short is always kTruncated.
   Status place_tensors() {
     const std::uint64_t head_end = reader_.offset();
     head_.data_offset = *checked_align(head_end, head_.alignment);  // far below 2^64: head_end is inside the file
@@ -292,7 +298,8 @@ class GgufParser {
     std::vector<std::uint32_t> order(head_.tensors.size());
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(), [&](auto a, auto b) {
-      return head_.tensors[a].offset != head_.tensors[b].offset ? head_.tensors[a].offset < head_.tensors[b].offset : a < b;
+      return head_.tensors[a].offset != head_.tensors[b].offset ? head_.tensors[a].offset < head_.tensors[b].offset
+                                                                : a < b;
     });
     std::uint64_t end = head_.data_offset;
     const TensorInfo* previous = nullptr;
@@ -324,7 +331,8 @@ class GgufParser {
     return {Errc::kOverlap, place + ", the end of tensor " + quoted(previous->name)};
   }
 
-  // The end of the last tensor against the end of the file: the alignment tail may be there in full, in part, or not at all.
+  // The end of the last tensor against the end of the file: the alignment tail may be there in full, in part, or not at
+  // all.
   Status check_end(std::uint64_t head_end, std::uint64_t end, const TensorInfo* last) {
     if (last != nullptr && end > reader_.size()) {
       return {Errc::kTruncated, "tensor " + quoted(last->name) + " ends at byte " + std::to_string(end) +
@@ -340,8 +348,8 @@ class GgufParser {
                               ", belong to no tensor: the file seems to have more than the " +
                               std::to_string(head_.tensors.size()) + " tensors that it announces"};
     }
-    return {Errc::kTrailingData, std::to_string(reader_.size() - end) + " bytes after the last tensor, which ends at byte " +
-                                     std::to_string(end)};
+    return {Errc::kTrailingData, std::to_string(reader_.size() - end) +
+                                     " bytes after the last tensor, which ends at byte " + std::to_string(end)};
   }
 
   BoundedReader& reader_;

@@ -33,9 +33,7 @@ class GgufBytes {
     if (value.element_type() != MetaType::kString) return raw(value.raw());
     for (std::size_t i = 0; i < value.size(); ++i) text(value.string_at(i));
   }
-  void pad(std::uint64_t alignment) {
-    bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment);
-  }
+  void pad(std::uint64_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -61,7 +59,8 @@ CORBEL_INLINE Status GgufWriter::add_tensor(std::string name, std::span<const st
     if (name.empty() || !detail::is_utf8(name)) return refuse("the name is empty or not valid UTF-8");
     if (shape.empty() || shape.size() > 4) return refuse(std::to_string(shape.size()) + " dimensions, expected 1 to 4");
     const GgmlType* type = find_ggml_type(ggml_type);
-    if (type == nullptr || type->block_elements == 0) return refuse("type " + std::to_string(ggml_type) + " cannot be written");
+    if (type == nullptr || type->block_elements == 0)
+      return refuse("type " + std::to_string(ggml_type) + " cannot be written");
     if (shape.back() % type->block_elements != 0) {
       return refuse("rows of " + std::to_string(shape.back()) + " elements, expected a multiple of " +
                     std::to_string(type->block_elements) + " for type " + type->name);
@@ -73,9 +72,9 @@ CORBEL_INLINE Status GgufWriter::add_tensor(std::string name, std::span<const st
     if (!size || *size == 0 || *size != bytes.size()) {
       return refuse(std::to_string(bytes.size()) + " bytes do not fit its shape and type " + type->name);
     }
-    const auto place = std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](std::uint32_t index, const std::string& wanted) {
-      return tensors_[index].info.name < wanted;
-    });
+    const auto place = std::lower_bound(
+        by_name_.begin(), by_name_.end(), name,
+        [&](std::uint32_t index, const std::string& wanted) { return tensors_[index].info.name < wanted; });
     if (place != by_name_.end() && tensors_[*place].info.name == name) return refuse("the name is taken");
     by_name_.insert(place, static_cast<std::uint32_t>(tensors_.size()));
     Tensor tensor;
@@ -160,7 +159,8 @@ CORBEL_INLINE Status GgufWriter::write_file(const std::string& path) const {
     const std::vector<std::byte> zeros(static_cast<std::size_t>(alignment));
     for (const Tensor& tensor : tensors_) {
       CORBEL_RETURN_IF_ERROR(file.write(tensor.bytes));
-      CORBEL_RETURN_IF_ERROR(file.write(std::span(zeros).first((alignment - tensor.bytes.size() % alignment) % alignment)));
+      CORBEL_RETURN_IF_ERROR(
+          file.write(std::span(zeros).first((alignment - tensor.bytes.size() % alignment) % alignment)));
     }
     return file.commit();
   });

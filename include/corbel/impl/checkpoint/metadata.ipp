@@ -23,10 +23,10 @@ struct MetaTypeRow {
 };
 
 inline constexpr MetaTypeRow kMetaTypes[] = {
-    {"u8", 1, MetaKind::kUnsigned},  {"i8", 1, MetaKind::kSigned},   {"u16", 2, MetaKind::kUnsigned},
-    {"i16", 2, MetaKind::kSigned},   {"u32", 4, MetaKind::kUnsigned}, {"i32", 4, MetaKind::kSigned},
-    {"f32", 4, MetaKind::kFloat},    {"bool", 1, MetaKind::kBool},   {"string", 0, MetaKind::kOther},
-    {"array", 0, MetaKind::kOther},  {"u64", 8, MetaKind::kUnsigned}, {"i64", 8, MetaKind::kSigned},
+    {"u8", 1, MetaKind::kUnsigned}, {"i8", 1, MetaKind::kSigned},    {"u16", 2, MetaKind::kUnsigned},
+    {"i16", 2, MetaKind::kSigned},  {"u32", 4, MetaKind::kUnsigned}, {"i32", 4, MetaKind::kSigned},
+    {"f32", 4, MetaKind::kFloat},   {"bool", 1, MetaKind::kBool},    {"string", 0, MetaKind::kOther},
+    {"array", 0, MetaKind::kOther}, {"u64", 8, MetaKind::kUnsigned}, {"i64", 8, MetaKind::kSigned},
     {"f64", 8, MetaKind::kFloat},
 };
 
@@ -225,12 +225,11 @@ CORBEL_INLINE Result<Metadata> Metadata::from_entries(std::vector<Entry> entries
   result.entries_ = std::move(entries);
   result.by_key_.resize(result.entries_.size());
   std::iota(result.by_key_.begin(), result.by_key_.end(), 0u);
-  std::sort(result.by_key_.begin(), result.by_key_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return result.entries_[a].key < result.entries_[b].key;
-  });
-  const auto twice = std::adjacent_find(result.by_key_.begin(), result.by_key_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return result.entries_[a].key == result.entries_[b].key;
-  });
+  std::sort(result.by_key_.begin(), result.by_key_.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return result.entries_[a].key < result.entries_[b].key; });
+  const auto twice = std::adjacent_find(
+      result.by_key_.begin(), result.by_key_.end(),
+      [&](std::uint32_t a, std::uint32_t b) { return result.entries_[a].key == result.entries_[b].key; });
   if (twice != result.by_key_.end()) {
     const std::string key = detail::printable(result.entries_[*twice].key, 100);
     return Status(Errc::kDuplicate, "metadata key \"" + key + "\" appears twice (entries " +
@@ -241,9 +240,9 @@ CORBEL_INLINE Result<Metadata> Metadata::from_entries(std::vector<Entry> entries
 }
 
 CORBEL_INLINE std::size_t Metadata::lower_bound(std::string_view key) const noexcept {
-  const auto found = std::lower_bound(by_key_.begin(), by_key_.end(), key, [&](std::uint32_t index, std::string_view wanted) {
-    return entries_[index].key < wanted;
-  });
+  const auto found =
+      std::lower_bound(by_key_.begin(), by_key_.end(), key,
+                       [&](std::uint32_t index, std::string_view wanted) { return entries_[index].key < wanted; });
   return static_cast<std::size_t>(found - by_key_.begin());
 }
 
@@ -278,7 +277,8 @@ namespace detail {
 
 // Reads `key` with one of MetaValue's accessors and puts the key in front of the message.
 template <class T>
-Result<T> get_meta(const Metadata& metadata, std::string_view key, Result<T> (MetaValue::*read)() const, const T* fallback) {
+Result<T> get_meta(const Metadata& metadata, std::string_view key, Result<T> (MetaValue::*read)() const,
+                   const T* fallback) {
   const MetaValue* value = metadata.find(key);
   if (value == nullptr) {
     if (fallback != nullptr) return *fallback;
