@@ -67,7 +67,8 @@ class CORBEL_API Tokenizer {
   /// The token with exactly this vocabulary text, or kNoToken.
   TokenId find(std::string_view piece) const noexcept;
   bool is_control(TokenId id) const noexcept;
-  TokenId bos() const noexcept;  ///< kNoToken where the file names none
+  TokenId bos()
+      const noexcept;  ///< kNoToken where the file names none (of the llama kind: and has no <s>, </s>, <unk>)
   TokenId eos() const noexcept;
   TokenId unknown() const noexcept;
   bool adds_bos() const noexcept;  ///< what add_special does

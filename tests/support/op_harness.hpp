@@ -3,10 +3,10 @@
 //
 //   OpProgram p;
 //   const ValueId x = p.value("x", 64), y = p.value("y", 32);
-//   hal::Op op;
-//   op.kind = hal::OpKind::kLinear; op.in[0] = x; op.out = y; op.weight = p.weight({quantized_part(DType::kQ4_0, 32,
-//   64, rng)}, hal::kUseLinear); p.program.ops = {op}; OpRunner<RefBackend> runner(context, p.program); const Matrix
-//   out = runner.run(batch, {{x, input}}, {y})[0];
+//   const WeightId w = p.weight({quantized_part(DType::kQ4_0, 32, 64, rng)}, hal::kUseLinear);
+//   p.add(hal::OpKind::kLinear, {x, hal::kNone}, y).weight = w;
+//   OpRunner<RefBackend> runner(context, p.program);
+//   const Matrix out = runner.run(BatchRows::range(5), {{x, random_matrix(5, 64, rng)}}, {y})[0];
 #pragma once
 
 #include <corbel/context.hpp>

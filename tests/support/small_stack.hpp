@@ -1,18 +1,17 @@
 // Runs a function on a thread with a stack of 128 KiB: what recurses on its input dies there.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <pthread.h>
+
+#include "support/build_kind.hpp"
 
 namespace corbel_test {
 
 /// False where the thread could not be made. The function must not throw.
 inline bool on_small_stack(const std::function<void()>& function) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const std::size_t bytes = 512 << 10;  // sanitizers widen every frame
-#else
-  const std::size_t bytes = 128 << 10;
-#endif
+  const std::size_t bytes = kSanitized ? 512 << 10 : 128 << 10;  // sanitizers widen every frame
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_t thread{};

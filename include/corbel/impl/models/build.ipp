@@ -184,6 +184,12 @@ class ProgramBuilder {
                                                          fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
       return 0;
     }
+    if (!tensor->supported) {
+      const GgmlType* type = find_ggml_type(tensor->ggml_type);
+      status_ = Status(Errc::kUnsupported, fmt::format("tensor {}: type {} is not supported", name,
+                                                       type != nullptr ? type->name : "unknown"));
+      return 0;
+    }
     if (use == hal::kUseVector && traits(tensor->dtype).block_elements != 1) {
       status_ =
           Status(Errc::kUnsupported, fmt::format("tensor {}: a vector of type {}", name, traits(tensor->dtype).name));
