@@ -41,9 +41,10 @@ struct Inputs {
 template <class B>
 Matrix run_rows(OpRunner<B>& runner, const Layer& layer, const Inputs& in, std::size_t first, std::size_t count,
                 std::int32_t slot = 0) {
-  return runner.run(BatchRows::range(count, static_cast<std::int32_t>(first), slot),
-                    {{layer.q, in.q.slice(first, count)}, {layer.k, in.k.slice(first, count)}, {layer.v, in.v.slice(first, count)}},
-                    {layer.out})[0];
+  return runner.run(
+      BatchRows::range(count, static_cast<std::int32_t>(first), slot),
+      {{layer.q, in.q.slice(first, count)}, {layer.k, in.k.slice(first, count)}, {layer.v, in.v.slice(first, count)}},
+      {layer.out})[0];
 }
 
 double cached(float value, hal::KvType type) {
@@ -74,7 +75,8 @@ Expected oracle(const Target& target, const hal::AttentionSpec& spec, const Inpu
           size += std::fabs(term);
         }
         score *= static_cast<double>(spec.scale);
-        if (spec.softcap != 0) score = static_cast<double>(spec.softcap) * std::tanh(score / static_cast<double>(spec.softcap));
+        if (spec.softcap != 0)
+          score = static_cast<double>(spec.softcap) * std::tanh(score / static_cast<double>(spec.softcap));
         magnitude = std::max(magnitude, size * std::fabs(static_cast<double>(spec.scale)));
         highest = std::max(highest, score);
         weights.push_back(score);
@@ -90,7 +92,8 @@ Expected oracle(const Target& target, const hal::AttentionSpec& spec, const Inpu
         }
         e.values.push_back(sum);
         // A score that is off by s changes its weight, and the total, by a factor of up to 1 + s.
-        const double score_error = target.is_exact ? 0x1p-50 * magnitude : 0x1p-24 * static_cast<double>(dim + 16) * (magnitude + 1);
+        const double score_error =
+            target.is_exact ? 0x1p-50 * magnitude : 0x1p-24 * static_cast<double>(dim + 16) * (magnitude + 1);
         e.bounds.push_back(target.bound(sum, size, weights.size()) + 2 * score_error * size);
       }
     }
@@ -99,8 +102,8 @@ Expected oracle(const Target& target, const hal::AttentionSpec& spec, const Inpu
 }
 
 template <class B>
-void check_attention(const Target& target, const hal::AttentionSpec& spec, std::size_t rows, const RunnerOptions& options,
-                     std::size_t layers = 1) {
+void check_attention(const Target& target, const hal::AttentionSpec& spec, std::size_t rows,
+                     const RunnerOptions& options, std::size_t layers = 1) {
   Rng rng(21);
   const Layer layer(spec, layers);
   const Inputs in(spec, rows, rng);
@@ -143,7 +146,9 @@ TEST_CASE("attention: shapes, windows, caps and cache types") {
 TEST_CASE("attention: a layer in the middle of its blocks") {
   RunnerOptions options;
   options.block_tokens = 16;
-  for_each_backend([&]<class B>(const Target& target) { check_attention<B>(target, {4, 2, 32, 0.2f, 0, 0}, 40, options, 3); });
+  for_each_backend([&]<class B>(const Target& target) {
+    check_attention<B>(target, {4, 2, 32, 0.2f, 0, 0}, 40, options, 3);
+  });
 }
 
 TEST_CASE("attention: a long sequence in pieces") {
@@ -167,7 +172,8 @@ TEST_CASE("attention: a long sequence in pieces") {
 
 TEST_CASE("attention: bits do not depend on chunks, threads, block sizes or company") {
   Rng rng(23);
-  for (const hal::AttentionSpec& spec : {hal::AttentionSpec{6, 2, 32, 0.177f, 0, 0}, hal::AttentionSpec{4, 1, 64, 0.125f, 20, 0}}) {
+  for (const hal::AttentionSpec& spec :
+       {hal::AttentionSpec{6, 2, 32, 0.177f, 0, 0}, hal::AttentionSpec{4, 1, 64, 0.125f, 20, 0}}) {
     for (const hal::KvType type : {hal::KvType::kF32, hal::KvType::kF16}) {
       const Layer layer(spec);
       const Inputs in(spec, 90, rng), stranger(spec, 90, rng);
@@ -250,7 +256,8 @@ TEST_CASE("attention: a copied block answers like the original") {
       OpRunner<B> runner(target.context(), layer.p.program, options);
       const Matrix expected = run_rows(runner, layer, in, 0, 40, 0);
       for (const std::uint32_t i : {0u, 1u})
-        runner.require(runner.backend().copy_kv_block(runner.stream(), runner.kv(), runner.kv_layout(), runner.block(0, i), runner.block(2, i)));
+        runner.require(runner.backend().copy_kv_block(runner.stream(), runner.kv(), runner.kv_layout(),
+                                                      runner.block(0, i), runner.block(2, i)));
       CHECK(run_rows(runner, layer, in, 39, 1, 2).same_bits(expected.slice(39, 1)));
     });
   }

@@ -6,7 +6,8 @@ namespace {
 
 /// Values around zero, on both sides of every branch, and at the ends of the range.
 std::vector<float> edge_values() {
-  std::vector<float> values = {0.0f, -0.0f, 1e-30f, -1e-30f, 1e-8f, -1e-8f, 88.0f, -88.0f, 104.0f, -104.0f, 1e4f, -1e4f, 1e30f, -1e30f};
+  std::vector<float> values = {0.0f,   -0.0f,  1e-30f,  -1e-30f, 1e-8f, -1e-8f, 88.0f,
+                               -88.0f, 104.0f, -104.0f, 1e4f,    -1e4f, 1e30f,  -1e30f};
   for (int i = -400; i <= 400; ++i) values.push_back(static_cast<float>(i) / 37.0f);
   return values;
 }
@@ -25,7 +26,8 @@ struct Elementwise {
   hal::Op& op() { return p.program.ops[0]; }
 };
 
-/// Checks y = f(a, b) for edge values in rows of odd width, and that a row alone gives the same bits. f answers (value, magnitude).
+/// Checks y = f(a, b) for edge values in rows of odd width, and that a row alone gives the same bits. f answers (value,
+/// magnitude).
 template <class F>
 void check_elementwise(Elementwise& e, const F& f) {
   Rng rng(51);
@@ -66,7 +68,8 @@ TEST_CASE("activation: silu and gelu, gated and plain") {
       e.op().activation = hal::ActivationKind::kSilu;
       check_elementwise(e, [&](double x, double g) {
         const double value = silu(x) * (gated ? g : 1);
-        // The exponent |x| is rounded before exp: that many more units. In float32 the sigmoid may end at its smallest value instead of 0.
+        // The exponent |x| is rounded before exp: that many more units. In float32 the sigmoid may end at its smallest
+        // value instead of 0.
         const double smallest = 0x1p-104 * std::fabs(x * (gated ? g : 1));
         return std::pair(value, std::fabs(value) * (1 + std::min(std::fabs(x), 104.0)) + smallest);
       });

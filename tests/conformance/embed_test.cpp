@@ -14,13 +14,15 @@ TEST_CASE("embed: every weight type, tied to a linear or not") {
       for (const bool tied : {false, true}) {
         OpProgram p;
         const hal::ValueId x = p.value("x", width), y = p.value("y", 53);
-        const hal::WeightId weight = p.weight({part}, static_cast<std::uint8_t>(tied ? hal::kUseEmbedding | hal::kUseLinear : hal::kUseEmbedding));
+        const hal::WeightId weight = p.weight(
+            {part}, static_cast<std::uint8_t>(tied ? hal::kUseEmbedding | hal::kUseLinear : hal::kUseEmbedding));
         hal::Op& op = p.add(hal::OpKind::kEmbed, {hal::kNone, hal::kNone}, x);
         op.weight = weight;
         op.scale = scale;
         if (tied) p.add(hal::OpKind::kLinear, {x, hal::kNone}, y).weight = weight;
         BatchRows rows;
-        for (const std::int32_t token : {0, 52, 17, 17, 1, 31, 15, 16, 48}) rows.add(token, static_cast<std::int32_t>(rows.size()));
+        for (const std::int32_t token : {0, 52, 17, 17, 1, 31, 15, 16, 48})
+          rows.add(token, static_cast<std::int32_t>(rows.size()));
         Matrix expected = take_rows(dequantized(p.program.weights[0]), rows.tokens);
         for (float& value : expected.data) value = scale * value;
         for_each_backend([&]<class B>(const Target& target) {

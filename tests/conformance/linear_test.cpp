@@ -55,7 +55,8 @@ Expected oracle(const Matrix& x, const hal::WeightSpec& weight, const std::vecto
   return e;
 }
 
-/// Types with minima are rounded as scale * sum(codes) + minimum * sum: their parts can be larger than the product. This bounds both.
+/// Types with minima are rounded as scale * sum(codes) + minimum * sum: their parts can be larger than the product.
+/// This bounds both.
 double float_slack(const hal::WeightSpec& weight, const Matrix& x, std::size_t r) {
   if (std::all_of(weight.parts.begin(), weight.parts.end(),
                   [](const hal::WeightPart& part) { return corbel::traits(part.dtype).block_elements == 1; }))
@@ -79,8 +80,9 @@ void check_linear(const Target& target, const std::vector<hal::WeightPart>& part
   Rng rng(3);
   const Matrix around = random_matrix(x.rows, x.cols + 32, rng);
   const Matrix before = random_matrix(x.rows, out + 16, rng);
-  const std::vector<Matrix> results = runner.run(
-      BatchRows::range(x.rows), {{linear.x_root, around}, {linear.x, x}, {linear.y_root, before}}, {linear.y, linear.y_root});
+  const std::vector<Matrix> results =
+      runner.run(BatchRows::range(x.rows), {{linear.x_root, around}, {linear.x, x}, {linear.y_root, before}},
+                 {linear.y, linear.y_root});
   const Expected expected = oracle(x, spec, bias);
   std::vector<double> slack(x.rows, 0.0);
   if (!target.is_exact) {
@@ -118,7 +120,8 @@ TEST_CASE("linear: every weight type") {
 
 TEST_CASE("linear: odd sizes") {
   Rng rng(12);
-  for (const auto& [out, in] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{{1, 32}, {3, 96}, {16, 32}, {17, 160}, {65, 576}}) {
+  for (const auto& [out, in] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{1, 32}, {3, 96}, {16, 32}, {17, 160}, {65, 576}}) {
     INFO(out << " x " << in);
     const Matrix x = random_matrix(9, in, rng);
     const std::vector<hal::WeightPart> q4 = {quantized_part(DType::kQ4_1, out, in, rng)};

@@ -8,7 +8,8 @@ struct Norm {
   OpProgram p;
   hal::ValueId x, y;
 
-  Norm(const hal::NormSpec& spec, std::uint32_t width, const std::vector<float>& weight, const std::vector<float>& bias) {
+  Norm(const hal::NormSpec& spec, std::uint32_t width, const std::vector<float>& weight,
+       const std::vector<float>& bias) {
     x = p.view(p.value("x", width + 48), 16, width);
     y = p.value("y", width);
     const hal::WeightId weight_id = p.vector(weight);
@@ -41,7 +42,8 @@ void check_norm(const hal::NormSpec& spec, const Matrix& x, Rng& rng, bool with_
           const long double d = static_cast<long double>(x.at(r, first + i)) - mean;
           square += d * d;
         }
-        const long double divisor = std::sqrt(square / static_cast<long double>(n) + static_cast<long double>(spec.epsilon));
+        const long double divisor =
+            std::sqrt(square / static_cast<long double>(n) + static_cast<long double>(spec.epsilon));
         for (std::size_t i = 0; i < n; ++i) {
           const double scaled = static_cast<double>((static_cast<long double>(x.at(r, first + i)) - mean) / divisor);
           const double w = static_cast<double>(weight[i]), b = bias.empty() ? 0.0 : static_cast<double>(bias[i]);
@@ -60,7 +62,8 @@ void check_norm(const hal::NormSpec& spec, const Matrix& x, Rng& rng, bool with_
 TEST_CASE("norm: sizes, groups, kinds") {
   Rng rng(31);
   for (const hal::NormKind kind : {hal::NormKind::kRms, hal::NormKind::kLayer}) {
-    for (const auto& [group, groups] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{{1, 1}, {7, 3}, {16, 9}, {64, 1}, {576, 1}, {129, 2}}) {
+    for (const auto& [group, groups] :
+         std::vector<std::pair<std::uint32_t, std::uint32_t>>{{1, 1}, {7, 3}, {16, 9}, {64, 1}, {576, 1}, {129, 2}}) {
       INFO(groups << " groups of " << group);
       for (const std::size_t rows : {std::size_t{1}, std::size_t{33}}) {
         const Matrix x = random_matrix(rows, std::size_t{group} * groups, rng, 3);

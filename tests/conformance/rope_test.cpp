@@ -29,7 +29,9 @@ TEST_CASE("rope table: cosines and sines up to position 2^20") {
   for (const float scale : {1.0f, 1.19f}) {
     const Table table(37, 10000, scale);
     BatchRows rows;
-    for (const std::int32_t position : {0, 1, 2, 3, 21, 22, 355, 710, 1000, 4095, 8191, 65535, 131071, 1000003, 1048576}) rows.add(0, position);
+    for (const std::int32_t position :
+         {0, 1, 2, 3, 21, 22, 355, 710, 1000, 4095, 8191, 65535, 131071, 1000003, 1048576})
+      rows.add(0, position);
     for_each_backend([&]<class B>(const Target& target) {
       OpRunner<B> runner(target.context(), table.p.program);
       const Matrix out = runner.run(rows, {}, {table.out})[0];
@@ -38,7 +40,8 @@ TEST_CASE("rope table: cosines and sines up to position 2^20") {
         for (const bool sine : {false, true}) {
           for (const float frequency : table.frequencies) {
             const long double angle = static_cast<long double>(static_cast<float>(position) * frequency);
-            expected.push_back(static_cast<double>(static_cast<long double>(scale) * (sine ? std::sin(angle) : std::cos(angle))));
+            expected.push_back(
+                static_cast<double>(static_cast<long double>(scale) * (sine ? std::sin(angle) : std::cos(angle))));
           }
         }
       }
@@ -64,7 +67,7 @@ struct Rope {
 
 TEST_CASE("rope: neighbours and halves, whole and partial heads") {
   Rng rng(41);
-  const std::vector<hal::RopeSpec> specs = {{64, 64, false}, {64, 64, true}, {32, 16, false}, {32, 16, true},
+  const std::vector<hal::RopeSpec> specs = {{64, 64, false}, {64, 64, true}, {32, 16, false},  {32, 16, true},
                                             {80, 20, false}, {6, 2, true},   {256, 256, false}};
   for (const hal::RopeSpec& spec : specs) {
     INFO("head " << spec.head_dim << ", rotary " << spec.rotary_dim << (spec.interleaved ? ", interleaved" : ""));
@@ -85,7 +88,8 @@ TEST_CASE("rope: neighbours and halves, whole and partial heads") {
         for (std::size_t i = 0; i < spec.rotary_dim / 2; ++i) {
           const std::size_t a = h * spec.head_dim + (spec.interleaved ? 2 * i : i);
           const std::size_t b = spec.interleaved ? a + 1 : a + spec.rotary_dim / 2;
-          const double c = static_cast<double>(table.at(r, i)), s = static_cast<double>(table.at(r, i + spec.rotary_dim / 2));
+          const double c = static_cast<double>(table.at(r, i)),
+                       s = static_cast<double>(table.at(r, i + spec.rotary_dim / 2));
           const double first = static_cast<double>(x.at(r, a)), second = static_cast<double>(x.at(r, b));
           expected[r * x.cols + a] = first * c - second * s;
           expected[r * x.cols + b] = second * c + first * s;
@@ -98,9 +102,12 @@ TEST_CASE("rope: neighbours and halves, whole and partial heads") {
       const Matrix out = one.run(BatchRows::range(19), {{rope.x, x}, {rope.table, table}}, {rope.y})[0];
       check_near(out, expected, [&](std::size_t r, std::size_t c) {
         const std::size_t i = r * x.cols + c;
-        return magnitudes[i] == 0 ? 1e-300 : target.bound(expected[i], magnitudes[i], 2);  // what is not rotated passes unchanged
+        return magnitudes[i] == 0
+                   ? 1e-300
+                   : target.bound(expected[i], magnitudes[i], 2);  // what is not rotated passes unchanged
       });
-      CHECK(two.run(BatchRows::range(1), {{rope.x, x.slice(9, 1)}, {rope.table, table.slice(9, 1)}}, {rope.y})[0].same_bits(out.slice(9, 1)));
+      CHECK(two.run(BatchRows::range(1), {{rope.x, x.slice(9, 1)}, {rope.table, table.slice(9, 1)}}, {rope.y})[0]
+                .same_bits(out.slice(9, 1)));
     });
   }
 }

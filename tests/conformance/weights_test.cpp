@@ -78,7 +78,8 @@ TEST_CASE("prepare: NaN and infinities in plain tensors are refused") {
 }
 
 TEST_CASE("prepare: a row that is not whole blocks is unsupported") {
-  for (const auto& [dtype, cols] : std::vector<std::pair<DType, std::uint64_t>>{{DType::kQ4_0, 48}, {DType::kQ4_K, 288}}) {
+  for (const auto& [dtype, cols] :
+       std::vector<std::pair<DType, std::uint64_t>>{{DType::kQ4_0, 48}, {DType::kQ4_K, 288}}) {
     hal::WeightPart part = make_part("odd.weight", dtype, 4, cols, std::vector<std::byte>(4096));
     for_each_backend([&]<class B>(const Target& target) {
       const corbel::Status status = prepare<B>(target, {{part}, hal::kUseLinear});

@@ -1,8 +1,10 @@
-// FakeBackend: a test backend that behaves like a device with memory and a clock of its own, so that it meets every shortcut of host code that a
-// GPU would trip over. Its arithmetic is that of the reference backend; docs/how-to/add-a-backend.md walks through this file.
+// FakeBackend: a test backend that behaves like a device with memory and a clock of its own, so that it meets every
+// shortcut of host code that a GPU would trip over. Its arithmetic is that of the reference backend;
+// docs/how-to/add-a-backend.md walks through this file.
 //
 //   * The host cannot touch a buffer: its pages fault outside the device's own work.
-//   * Nothing happens before synchronize(): then pending work of all streams runs in a random legal order (in order within a stream).
+//   * Nothing happens before synchronize(): then pending work of all streams runs in a random legal order (in order
+//   within a stream).
 //   * The source of an upload is read when the upload runs; a host that changed it meanwhile gets Errc::kInternal.
 //   * The target of a download holds garbage until then.
 #pragma once
@@ -44,7 +46,8 @@ class FakeBackend {
         : memory(std::move(memory_in)), context(options) {}
 
     std::shared_ptr<ProtectedMemory> memory;
-    corbel::Context context;  // the host's options with the device's memory; its budget counts the device's memory alone
+    corbel::Context
+        context;       // the host's options with the device's memory; its budget counts the device's memory alone
     std::mutex mutex;  // guards what follows, and the work itself
     std::vector<Queue*> queues;
     std::uint32_t next_id = 0;
@@ -90,7 +93,9 @@ class FakeBackend {
     return FakeBackend(std::move(device), std::move(ref));
   }
 
-  corbel::Result<Buffer> allocate(std::uint64_t bytes, std::string_view what) const { return ref_.allocate(bytes, what); }
+  corbel::Result<Buffer> allocate(std::uint64_t bytes, std::string_view what) const {
+    return ref_.allocate(bytes, what);
+  }
   corbel::Result<Weight> prepare(const hal::WeightSpec& spec) const {
     const ProtectedMemory::Access access(*device_->memory);
     return ref_.prepare(spec);
@@ -114,13 +119,15 @@ class FakeBackend {
     const std::uint64_t sum = checksum(from, bytes);
     return enqueue(stream, [ref = ref_, &to, offset, from, bytes, sum] {
       if (checksum(from, bytes) != sum) {
-        return corbel::Status(corbel::Errc::kInternal, "fake device: the host changed the source of an upload before synchronize()");
+        return corbel::Status(corbel::Errc::kInternal,
+                              "fake device: the host changed the source of an upload before synchronize()");
       }
       corbel::RefBackend::Stream at_once;
       return ref.upload(at_once, to, offset, from, bytes);
     });
   }
-  corbel::Status download(Stream& stream, const Buffer& from, std::uint64_t offset, void* to, std::uint64_t bytes) const {
+  corbel::Status download(Stream& stream, const Buffer& from, std::uint64_t offset, void* to,
+                          std::uint64_t bytes) const {
     if (bytes != 0) std::memset(to, 0xcd, static_cast<std::size_t>(bytes));
     return enqueue(stream, [ref = ref_, &from, offset, to, bytes] {
       corbel::RefBackend::Stream at_once;
@@ -180,7 +187,8 @@ class FakeBackend {
   const std::vector<std::uint32_t>& executed() const { return device_->executed; }
 
  private:
-  FakeBackend(std::shared_ptr<Device> device, corbel::RefBackend ref) : device_(std::move(device)), ref_(std::move(ref)) {}
+  FakeBackend(std::shared_ptr<Device> device, corbel::RefBackend ref)
+      : device_(std::move(device)), ref_(std::move(ref)) {}
 
   corbel::Status enqueue(Stream& stream, std::function<corbel::Status()> command) const {
     const std::lock_guard<std::mutex> lock(device_->mutex);

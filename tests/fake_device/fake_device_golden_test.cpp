@@ -1,4 +1,5 @@
-// The golden models on the fake device: the host code touches no device memory, waits where it must, and keeps upload sources alive.
+// The golden models on the fake device: the host code touches no device memory, waits where it must, and keeps upload
+// sources alive.
 #include <catch2/catch.hpp>
 #include <fake_device/fake_backend.hpp>
 #include <support/golden.hpp>
@@ -63,7 +64,8 @@ TEST_CASE("fake device: golden logits and greedy tokens, the same bits as ref") 
 
 TEST_CASE("fake device: forks copy shared blocks in stream order") {
   const Context context({.threads = 1});
-  auto running = Running<FakeBackend>::load(test_data("golden/llama-gqa/model.gguf"), context, {.max_tokens = 512, .block_tokens = 16});
+  auto running = Running<FakeBackend>::load(test_data("golden/llama-gqa/model.gguf"), context,
+                                            {.max_tokens = 512, .block_tokens = 16});
   auto batch = Batch<FakeBackend>::create(running.cache, {.max_rows = 32, .max_wanted = 32}).value();
   std::vector<TokenId> ids;
   for (TokenId i = 0; i < 30; ++i) ids.push_back((i * 7 + 3) % 100);

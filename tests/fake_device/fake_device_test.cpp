@@ -1,11 +1,9 @@
 // The fake device does what it promises: protected memory, deferred work, random legal order, stale uploads found.
 #include <catch2/catch.hpp>
-#include <fake_device/fake_backend.hpp>
-#include <support/op_harness.hpp>
-
 #include <csignal>
+#include <fake_device/fake_backend.hpp>
 #include <set>
-
+#include <support/op_harness.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
 

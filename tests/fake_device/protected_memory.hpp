@@ -8,14 +8,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
-
 #include <sys/mman.h>
 #include <unistd.h>
 
 namespace corbel_test {
 
-/// Every allocation is a mapping of its own, inaccessible except while at least one Access exists. Fresh memory holds 0xff bytes (as floats: NaN);
-/// freed memory is unmapped. Thread-safe. Lives until the last allocation is freed, so that buffers may outlive their backend.
+/// Every allocation is a mapping of its own, inaccessible except while at least one Access exists. Fresh memory holds
+/// 0xff bytes (as floats: NaN); freed memory is unmapped. Thread-safe. Lives until the last allocation is freed, so
+/// that buffers may outlive their backend.
 class ProtectedMemory final : public corbel::MemoryResource, public std::enable_shared_from_this<ProtectedMemory> {
  public:
   void* allocate(std::size_t bytes, std::size_t) noexcept override {  // pages satisfy every alignment in use

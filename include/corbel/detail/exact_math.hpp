@@ -1,5 +1,6 @@
-// exp, tanh, sigmoid, sin and cos in double, made of IEEE additions, multiplications and divisions alone: the same bits from every compiler, flag
-// set and C library. Errors are a few units of the last place of double, far below half of one of float32.
+// exp, tanh, sigmoid, sin and cos in double, made of IEEE additions, multiplications and divisions alone: the same bits
+// from every compiler, flag set and C library. Errors are a few units of the last place of double, far below half of
+// one of float32.
 #pragma once
 
 #include <corbel/config.hpp>
@@ -80,7 +81,8 @@ struct SinCos {
   double cos;
 };
 
-/// sin(x) and cos(x) for |x| < 2^31. pi/2 is subtracted in three pieces of 22 bits, whose products with the quotient are exact, and a rest.
+/// sin(x) and cos(x) for |x| < 2^31. pi/2 is subtracted in three pieces of 22 bits, whose products with the quotient
+/// are exact, and a rest.
 inline SinCos exact_sincos(double x) noexcept {
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   constexpr double kPiece0 = 0x1.921fb00000000p+0;
@@ -112,10 +114,14 @@ inline SinCos exact_sincos(double x) noexcept {
   c = c * z + 1.0;
 
   switch (static_cast<std::int64_t>(n) & 3) {
-    case 0: return {s, c};
-    case 1: return {c, -s};
-    case 2: return {-s, -c};
-    default: return {-c, s};
+    case 0:
+      return {s, c};
+    case 1:
+      return {c, -s};
+    case 2:
+      return {-s, -c};
+    default:
+      return {-c, s};
   }
 }
 

@@ -1,7 +1,8 @@
 // The arithmetic of the reference backend, one function per op. Private to it.
 //
-// Values are float32 matrices; within an op everything is computed in double and rounded once, when it is stored. All sums run in rising order of
-// their index. An op may write over its own input: what it needs of a row is read before the row is written.
+// Values are float32 matrices; within an op everything is computed in double and rounded once, when it is stored. All
+// sums run in rising order of their index. An op may write over its own input: what it needs of a row is read before
+// the row is written.
 #pragma once
 
 #include <corbel/config.hpp>
@@ -12,6 +13,7 @@
 #include <corbel/hal/kv.hpp>
 #include <corbel/hal/program.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -31,14 +33,15 @@ struct Matrix {
   float* row(std::size_t r) const noexcept { return data + r * stride; }
 };
 
-// ---- embed, rope table, norm, rope ------------------------------------------------------------------------------------------------------------
+// ---- embed, rope table, norm, rope -------------------------------
 
 /// out[i] = factor * in[i]
 inline void scale_row(float factor, const float* in, float* out, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = factor * in[i];
 }
 
-/// out[i] = scale * cos(p f[i]), out[count + i] = scale * sin(p f[i]). The angle is a float32 product: models are trained with that rounding.
+/// out[i] = scale * cos(p f[i]), out[count + i] = scale * sin(p f[i]). The angle is a float32 product: models are
+/// trained with that rounding.
 inline void rope_table_row(std::int32_t position, const float* frequencies, std::size_t count, float scale,
                            float* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
@@ -77,13 +80,14 @@ inline void rope_head(const hal::RopeSpec& rope, const float* in, const float* t
     const std::size_t second = rope.interleaved ? 2 * i + 1 : i + pairs;
     const double x = double{in[first]}, y = double{in[second]};
     const double cosine = double{table[i]}, sine = double{table[pairs + i]};
+    // GCC 12's vectoriser fuses this pattern whatever fp-contract says; as the products are exact, no bit changes.
     out[first] = static_cast<float>(x * cosine - y * sine);
     out[second] = static_cast<float>(y * cosine + x * sine);
   }
   for (std::size_t i = rope.rotary_dim; i < rope.head_dim; ++i) out[i] = in[i];
 }
 
-// ---- linear -----------------------------------------------------------------------------------------------------------------------------------
+// ---- linear ------------------------------------------------------
 
 /// Two doubles that the compiler keeps in one register (a vector type of GCC and clang; arithmetic is lane by lane).
 typedef double Pair __attribute__((vector_size(16), may_alias));
@@ -100,7 +104,7 @@ inline void fill_tile(const Matrix& x, std::size_t first, double* tile) noexcept
   }
 }
 
-/// sums[lane] = sum over k of weight[k] * tile[k][lane], and the same for a second weight row, `stride` doubles further in `sums`. The lanes are
+/// sums0[lane] = sum over k of weight0[k] * tile[k][lane], and the same for a second weight row. The lanes are
 /// independent sums: what stands in one has no influence on the others. Products of float32 values are exact in double.
 inline void dot_tile(const float* weight0, const float* weight1, const double* tile, std::size_t count, double* sums0,
                      double* sums1) noexcept {
@@ -124,7 +128,8 @@ inline void dot_tile(const float* weight0, const float* weight1, const double* t
   s1[0] = b0, s1[1] = b1, s1[2] = b2, s1[3] = b3;
 }
 
-/// sums[i] = sum over k of weight_i[k] * x[k] for four weight rows that lie `stride` apart: a single row of a batch needs no tile.
+/// sums[i] = sum over k of weight_i[k] * x[k] for four weight rows that lie `stride` apart: a single row of a batch
+/// needs no tile.
 inline void dot_row(const float* weight, std::size_t stride, const double* x, std::size_t count,
                     double* sums) noexcept {
   double a = 0, b = 0, c = 0, d = 0;
@@ -142,7 +147,40 @@ inline float finish_linear(double sum, const float* bias, std::size_t index) noe
   return static_cast<float>(bias == nullptr ? sum : sum + double{bias[index]});
 }
 
-// ---- key/value cache and attention ------------------------------------------------------------------------------------------------------------
+/// out[first + i] for `count` weight rows and the only row x of a batch. Room for four rows at a time is expected after
+/// the last.
+inline void linear_row(float* weight_rows, std::size_t count, const double* x, std::size_t cols, const float* bias,
+                       std::size_t first, float* out) noexcept {
+  for (std::size_t i = 0; i < count; i += 4) {
+    // Rows past the end repeat an old one; their sums are dropped.
+    for (std::size_t j = count; j < i + 4; ++j) std::memcpy(weight_rows + j * cols, weight_rows, cols * sizeof(float));
+    double sums[4];
+    dot_row(weight_rows + i * cols, cols, x, cols, sums);
+    for (std::size_t j = i; j < std::min(i + 4, count); ++j)
+      out[first + j] = finish_linear(sums[j - i], bias, first + j);
+  }
+}
+
+/// Columns [first, first + count) of out for `count` weight rows and all rows of a batch, of which `tiles` holds the
+/// transposed form.
+inline void linear_tiles(const float* weight_rows, std::size_t count, const double* tiles, const Matrix& in,
+                         const float* bias, std::size_t first, const Matrix& out) noexcept {
+  for (std::size_t r = 0; r < in.rows; r += kTileRows) {
+    for (std::size_t i = 0; i < count; i += 2) {
+      const std::size_t second = std::min(i + 1, count - 1);  // of an odd count the last row is its own partner
+      alignas(Pair) double sums[2][kTileRows];
+      dot_tile(weight_rows + i * in.cols, weight_rows + second * in.cols, tiles + r * in.cols, in.cols, sums[0],
+               sums[1]);
+      for (std::size_t lane = 0; lane < std::min(kTileRows, in.rows - r); ++lane) {
+        float* row = out.row(r + lane);
+        row[first + i] = finish_linear(sums[0][lane], bias, first + i);
+        row[first + second] = finish_linear(sums[1][lane], bias, first + second);
+      }
+    }
+  }
+}
+
+// ---- key/value cache and attention -------------------------------
 
 /// Rounds `count` values to the cache's type.
 inline void store_kv(hal::KvType type, const float* in, std::byte* out, std::size_t count) noexcept {
@@ -235,7 +273,7 @@ inline void attention_head(const hal::AttentionSpec& attention, const KvPlanes& 
   for (std::size_t d = 0; d < dim; ++d) out[d] = static_cast<float>(scratch.sums[d] / total);
 }
 
-// ---- elementwise ------------------------------------------------------------------------------------------------------------------------------
+// ---- elementwise -------------------------------------------------
 
 inline double activate(hal::ActivationKind kind, double x) noexcept {
   if (kind == hal::ActivationKind::kSilu) return x * detail::exact_sigmoid(x);

@@ -1,7 +1,9 @@
-// RefBackend: the reference that other backends are tested against. Scalar C++, float32 between ops, double inside them.
+// RefBackend: the reference that other backends are tested against. Scalar C++, float32 between ops, double inside
+// them.
 //
-// Every sum runs over its terms in one rising order (columns of a weight, elements of a head, positions), so the bits depend on the values alone:
-// not on threads, the rows of the batch, chunks, the size of cache blocks, the compiler or its flags. ops.hpp holds the arithmetic, op by op.
+// Every sum runs over its terms in one rising order (columns of a weight, elements of a head, positions), so the bits
+// depend on the values alone: not on threads, the rows of the batch, chunks, the size of cache blocks, the compiler or
+// its flags. ops.hpp holds the arithmetic, op by op.
 #pragma once
 
 #include <corbel/config.hpp>
@@ -17,8 +19,9 @@
 
 CORBEL_NAMESPACE_BEGIN
 
-/// The reference backend; the members are those of hal::Backend. Work runs at once, on the calling thread and the context's executor, so a stream
-/// holds nothing and synchronize() has nothing to wait for. Const members may be called from several threads.
+/// The reference backend; the members are those of hal::Backend. Work runs at once, on the calling thread and the
+/// context's executor, so a stream holds nothing and synchronize() has nothing to wait for. Const members may be called
+/// from several threads.
 class CORBEL_API RefBackend {
  public:
   static constexpr const char* kName = "ref";
@@ -33,7 +36,8 @@ class CORBEL_API RefBackend {
     Allocation memory_;
   };
 
-  /// A weight as it is stored in the checkpoint: matrices stay quantized and are dequantized row by row when used, vectors become float32.
+  /// A weight as it is stored in the checkpoint: matrices stay quantized and are dequantized row by row when used,
+  /// vectors become float32.
   class Weight {
    public:
     std::uint64_t bytes() const noexcept { return memory_.size(); }
@@ -64,8 +68,8 @@ class CORBEL_API RefBackend {
 
   Result<Buffer> allocate(std::uint64_t bytes, std::string_view what) const;
 
-  /// Errors: kUnsupported where a row is not a whole number of blocks; kShapeMismatch where parts differ in columns; kBadValue (tensor, block) for a
-  /// NaN or an infinity; kOverflow; kOutOfMemory; those of the sources.
+  /// Errors: kUnsupported where a row is not a whole number of blocks; kShapeMismatch where parts differ in columns;
+  /// kBadValue (tensor, block) for a NaN or an infinity; kOverflow; kOutOfMemory; those of the sources.
   Result<Weight> prepare(const hal::WeightSpec& spec) const;
   /// Saturates where a size does not fit.
   std::uint64_t weight_bytes(const hal::WeightSpec& spec) const noexcept;
@@ -79,7 +83,8 @@ class CORBEL_API RefBackend {
   Status download(Stream& stream, const Buffer& from, std::uint64_t offset, void* to, std::uint64_t bytes) const;
   Status copy_kv_block(Stream& stream, Buffer& kv, const hal::KvLayout& layout, std::int32_t from,
                        std::int32_t to) const;
-  /// Runs the program. A batch that contradicts its layout, the weights or the cache is Errc::kInternal, found before anything is written.
+  /// Runs the program. A batch that contradicts its layout, the weights or the cache is Errc::kInternal, found before
+  /// anything is written.
   Status run(Stream& stream, const hal::Bindings<RefBackend>& bindings) const;
   Status synchronize(Stream&) const noexcept { return {}; }
 

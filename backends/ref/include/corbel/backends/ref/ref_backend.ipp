@@ -7,10 +7,9 @@
 #include <corbel/detail/fp_environment.hpp>
 #include <corbel/detail/guard.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <optional>
 
@@ -51,8 +50,8 @@ inline Status check_part(const hal::WeightPart& part, const hal::WeightSpec& spe
   return {};
 }
 
-/// Calls use(bytes, first block, blocks) for the stored blocks of a part, in pieces of at most `piece.size()` bytes, checked for NaN and infinity.
-/// Each piece is read to where `place(first block)` says.
+/// Calls use(bytes, first block, blocks) for the stored blocks of a part, in pieces of at most `piece.size()` bytes,
+/// checked for NaN and infinity. Each piece is read to where `place(first block)` says.
 template <class Place, class Use>
 Status read_part(const hal::WeightPart& part, std::uint64_t piece_bytes, const Place& place, const Use& use) {
   const DTypeTraits& type = traits(part.dtype);
@@ -138,10 +137,14 @@ CORBEL_INLINE Result<RefBackend::Weight> RefBackend::prepare(const hal::WeightSp
 
 CORBEL_INLINE bool RefBackend::supports(const hal::Op& op, const hal::Program&) const noexcept {
   switch (op.kind) {
-    case hal::OpKind::kNorm: return op.norm.group != 0;
-    case hal::OpKind::kRope: return op.rope.rotary_dim % 2 == 0 && op.rope.rotary_dim <= op.rope.head_dim;
-    case hal::OpKind::kAttention: return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0;
-    default: return true;
+    case hal::OpKind::kNorm:
+      return op.norm.group != 0;
+    case hal::OpKind::kRope:
+      return op.rope.rotary_dim % 2 == 0 && op.rope.rotary_dim <= op.rope.head_dim;
+    case hal::OpKind::kAttention:
+      return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0;
+    default:
+      return true;
   }
 }
 

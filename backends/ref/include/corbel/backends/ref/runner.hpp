@@ -1,5 +1,5 @@
-// Runs a program on the reference backend: finds the memory of values and weights, checks the batch, and calls ops.hpp for the ranges of rows,
-// columns or heads into which an op is divided among tasks. Private to the backend.
+// Runs a program on the reference backend: finds the memory of values and weights, checks the batch, and calls ops.hpp
+// for the ranges of rows, columns or heads into which an op is divided among tasks. Private to the backend.
 #pragma once
 
 #include <corbel/backends/ref/ops.hpp>
@@ -26,9 +26,11 @@ struct RunMemory {
   std::uint64_t kv_bytes = 0;
 };
 
-/// How the workspace is divided: first the transposed rows of a linear's input, then one piece per task. Linears and attention use it in turn.
+/// How the workspace is divided: first the transposed rows of a linear's input, then one piece per task. Linears and
+/// attention use it in turn.
 struct Workspace {
-  static constexpr std::uint64_t kWeightRows = 16;  // dequantized together: with a tile of rows they fit in a second-level cache
+  static constexpr std::uint64_t kWeightRows =
+      16;  // dequantized together: with a tile of rows they fit in a second-level cache
 
   std::uint64_t tile_bytes = 0;
   std::uint64_t task_bytes = 0;
@@ -102,7 +104,8 @@ class Runner {
     return memory_.workspace + workspace_.tile_bytes + task * workspace_.task_bytes;
   }
 
-  /// Calls body(task, begin, end) for consecutive ranges of [0, count), at most one per thread, each a multiple of `step` long but the last.
+  /// Calls body(task, begin, end) for consecutive ranges of [0, count), at most one per thread, each a multiple of
+  /// `step` long but the last.
   template <class Body>
   void divide(std::size_t count, std::size_t step, const Body& body) const noexcept {
     const std::size_t steps = (count + step - 1) / step;

@@ -3,27 +3,36 @@
 
 #include <corbel/backends/ref/runner.hpp>
 
+#include <cstring>
 #include <fmt/format.h>
 
-#include <cstring>
-
+CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
 namespace ref {
 
 CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
   switch (op.kind) {
-    case hal::OpKind::kEmbed: return embed(op);
-    case hal::OpKind::kRopeTable: return rope_table(op);
-    case hal::OpKind::kNorm: return norm(op);
-    case hal::OpKind::kLinear: return linear(op);
-    case hal::OpKind::kRope: return rope(op);
-    case hal::OpKind::kKvAppend: return kv_append(op);
-    case hal::OpKind::kAttention: return attention(op);
+    case hal::OpKind::kEmbed:
+      return embed(op);
+    case hal::OpKind::kRopeTable:
+      return rope_table(op);
+    case hal::OpKind::kNorm:
+      return norm(op);
+    case hal::OpKind::kLinear:
+      return linear(op);
+    case hal::OpKind::kRope:
+      return rope(op);
+    case hal::OpKind::kKvAppend:
+      return kv_append(op);
+    case hal::OpKind::kAttention:
+      return attention(op);
     case hal::OpKind::kActivation:
     case hal::OpKind::kAdd:
     case hal::OpKind::kScale:
-    case hal::OpKind::kSoftcap: return elementwise(op);
-    case hal::OpKind::kSelectRows: return select_rows(op);
+    case hal::OpKind::kSoftcap:
+      return elementwise(op);
+    case hal::OpKind::kSelectRows:
+      return select_rows(op);
   }
 }
 
@@ -67,47 +76,26 @@ CORBEL_INLINE void Runner::rope(const hal::Op& op) const noexcept {
 // Tasks divide the outputs. Each weight row is dequantized once and used for all rows of the batch.
 CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
-  const RefBackend::Weight& matrix_weight = weight(op.weight);
+  const RefBackend::Weight& stored = weight(op.weight);
   const float* bias = vector_or_null(op.bias);
-  if (in.rows == 0) return;
   double* tiles = reinterpret_cast<double*>(memory_.workspace);
-  const std::size_t tile_size = kTileRows * in.cols;
-  const std::size_t num_tiles = (in.rows + kTileRows - 1) / kTileRows;
-  const bool single = in.rows == 1;
-  if (single) {
+  if (in.rows == 1) {
     for (std::size_t k = 0; k < in.cols; ++k) tiles[k] = double{in.data[k]};
   } else {
-    each_row(num_tiles, [&](std::size_t t) { fill_tile(in, t * kTileRows, tiles + t * tile_size); });
+    each_row((in.rows + kTileRows - 1) / kTileRows,
+             [&](std::size_t t) { fill_tile(in, t * kTileRows, tiles + t * kTileRows * in.cols); });
   }
+  if (in.rows == 0) return;
 
   divide(out.cols, Workspace::kWeightRows, [&](std::size_t task, std::size_t begin, std::size_t end) {
-    float* rows = reinterpret_cast<float*>(task_memory(task));
+    float* weight_rows = reinterpret_cast<float*>(task_memory(task));
     for (std::size_t first = begin; first < end; first += Workspace::kWeightRows) {
       const std::size_t count = std::min<std::size_t>(Workspace::kWeightRows, end - first);
-      for (std::size_t i = 0; i < count; ++i) matrix_weight.read_row(first + i, rows + i * in.cols);
-      // The kernels take several weight rows at a time: the last group repeats a row and drops its sums.
-      if (single) {
-        for (std::size_t i = count; i % 4 != 0; ++i) std::memcpy(rows + i * in.cols, rows, in.cols * sizeof(float));
-        for (std::size_t i = 0; i < count; i += 4) {
-          double sums[4];
-          dot_row(rows + i * in.cols, in.cols, tiles, in.cols, sums);
-          for (std::size_t j = 0; j < 4 && i + j < count; ++j) {
-            out.data[first + i + j] = finish_linear(sums[j], bias, first + i + j);
-          }
-        }
-        continue;
-      }
-      for (std::size_t t = 0; t < num_tiles; ++t) {
-        for (std::size_t i = 0; i < count; i += 2) {
-          const std::size_t second = std::min(i + 1, count - 1);
-          alignas(Pair) double sums[2][kTileRows];
-          dot_tile(rows + i * in.cols, rows + second * in.cols, tiles + t * tile_size, in.cols, sums[0], sums[1]);
-          for (std::size_t lane = 0; lane < kTileRows && t * kTileRows + lane < in.rows; ++lane) {
-            float* row = out.row(t * kTileRows + lane);
-            row[first + i] = finish_linear(sums[0][lane], bias, first + i);
-            row[first + second] = finish_linear(sums[second - i][lane], bias, first + second);
-          }
-        }
+      for (std::size_t i = 0; i < count; ++i) stored.read_row(first + i, weight_rows + i * in.cols);
+      if (in.rows == 1) {
+        linear_row(weight_rows, count, tiles, in.cols, bias, first, out.data);
+      } else {
+        linear_tiles(weight_rows, count, tiles, in, bias, first, out);
       }
     }
   });
@@ -165,10 +153,14 @@ CORBEL_INLINE void Runner::elementwise(const hal::Op& op) const noexcept {
   each_row(a.rows, [&](std::size_t r) {
     const float* other = has_b ? b.row(r) : nullptr;
     switch (op.kind) {
-      case hal::OpKind::kActivation: return activation_row(op.activation, a.row(r), other, out.row(r), a.cols);
-      case hal::OpKind::kAdd: return add_row(a.row(r), other, out.row(r), a.cols);
-      case hal::OpKind::kScale: return scale_row(op.scale, a.row(r), out.row(r), a.cols);
-      default: return softcap_row(op.scale, a.row(r), out.row(r), a.cols);
+      case hal::OpKind::kActivation:
+        return activation_row(op.activation, a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kAdd:
+        return add_row(a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kScale:
+        return scale_row(op.scale, a.row(r), out.row(r), a.cols);
+      default:
+        return softcap_row(op.scale, a.row(r), out.row(r), a.cols);
     }
   });
 }
@@ -187,16 +179,14 @@ CORBEL_INLINE Status Runner::check() const {
   };
   if (!within(header.num_rows, limits_.max_rows) || !within(header.num_wanted, limits_.max_wanted) ||
       !within(header.num_sequences, limits_.max_sequences)) {
-    return Status(Errc::kInternal,
-                  fmt::format("batch: {} rows, {} wanted, {} sequences; the layout holds {}, {}, {}", header.num_rows,
-                              header.num_wanted, header.num_sequences, limits_.max_rows, limits_.max_wanted,
-                              limits_.max_sequences));
+    return Status(Errc::kInternal, fmt::format("batch: {} rows, {} wanted, {} sequences; the layout holds {}, {}, {}",
+                                               header.num_rows, header.num_wanted, header.num_sequences,
+                                               limits_.max_rows, limits_.max_wanted, limits_.max_sequences));
   }
   for (std::size_t r = 0; r < num_rows_; ++r) CORBEL_RETURN_IF_ERROR(check_row(r));
   for (std::int32_t i = 0; i < header.num_wanted; ++i) {
     if (batch_.wanted[i] < 0 || batch_.wanted[i] >= header.num_rows) {
-      return Status(Errc::kInternal,
-                    fmt::format("batch: wanted row {} of {} rows", batch_.wanted[i], header.num_rows));
+      return Status(Errc::kInternal, fmt::format("batch: wanted row {} of {} rows", batch_.wanted[i], header.num_rows));
     }
   }
   return {};
@@ -237,8 +227,9 @@ CORBEL_INLINE Status Runner::check_table(std::size_t r, std::size_t first_visibl
     const std::uint64_t blocks = memory_.kv_bytes / layout.block_bytes;
     if (table[i].block < 0 || static_cast<std::uint64_t>(table[i].block) >= blocks ||
         static_cast<std::int64_t>(table[i].first_position) != static_cast<std::int64_t>(i * block_tokens)) {
-      return Status(Errc::kInternal, fmt::format("batch: entry {} of slot {} is block {} at position {}, the pool has {}", i,
-                                                 batch_.slots[r], table[i].block, table[i].first_position, blocks));
+      return Status(Errc::kInternal,
+                    fmt::format("batch: entry {} of slot {} is block {} at position {}, the pool has {}", i,
+                                batch_.slots[r], table[i].block, table[i].first_position, blocks));
     }
   }
   return {};
@@ -246,3 +237,4 @@ CORBEL_INLINE Status Runner::check_table(std::size_t r, std::size_t first_visibl
 
 }  // namespace ref
 CORBEL_NAMESPACE_END
+CORBEL_EXACT_FP_END
