@@ -1,4 +1,3 @@
 // The compiled form of chat.hpp.
 #include <corbel/chat.hpp>
-
 #include <corbel/impl/chat.ipp>

@@ -145,6 +145,10 @@ class Batch {
         return Status(Errc::kInvalidArgument, "token id " + std::to_string(ids[i]) + " at index " + std::to_string(i) +
                                                   " is outside the vocabulary of " +
                                                   std::to_string(model().spec().vocab));
+    const std::uint64_t length = sequence.size() + ids.size();
+    if (length > model().spec().context_length)
+      return Status(Errc::kContextOverflow, std::to_string(length) + " tokens do not fit in the model's context of " +
+                                                std::to_string(model().spec().context_length));
     const std::uint64_t wanted_rows = wanted == Wanted::kNone ? 0 : wanted == Wanted::kLast ? 1 : ids.size();
     if (pieces_.size() == options_.max_sequences || ids_.size() + ids.size() > options_.max_rows ||
         num_wanted_ + wanted_rows > options_.max_wanted)
@@ -155,10 +159,6 @@ class Batch {
                                               " wanted; the limits are " + std::to_string(options_.max_sequences) +
                                               ", " + std::to_string(options_.max_rows) + ", " +
                                               std::to_string(options_.max_wanted));
-    const std::uint64_t length = sequence.size() + ids.size();
-    if (length > model().spec().context_length)
-      return Status(Errc::kContextOverflow, std::to_string(length) + " tokens do not fit in the model's context of " +
-                                                std::to_string(model().spec().context_length));
     pieces_.push_back({&sequence, ids_.size(), ids.size(), role, wanted});
     ids_.insert(ids_.end(), ids.begin(), ids.end());
     num_wanted_ += static_cast<std::uint32_t>(wanted_rows);

@@ -36,7 +36,8 @@ struct TemplateLimits {
 
 struct RenderOptions {
   bool add_generation_prompt = true;
-  /// Ends the prompt with the text of the last message, for the model to go on with it; add_generation_prompt is then false.
+  /// Ends the prompt with the text of the last message, for the model to go on with it; add_generation_prompt is then
+  /// false.
   bool continue_final_message = false;
   /// More template variables (an object), for example {"enable_thinking": false, "tools": [...]}. They cannot override
   /// `messages`.
@@ -53,21 +54,22 @@ class CompiledTemplate;
 /// Immutable, cheap to copy, thread-safe.
 class CORBEL_API ChatTemplate {
  public:
-  /// kTemplateError with line and column where the source does not compile, kUnsupported for {% include %} and its kind,
-  /// kDepthExceeded for nesting, kLimitExceeded where it is too long.
+  /// kTemplateError with line and column where the source does not compile, kUnsupported for {% include %} and its
+  /// kind, kDepthExceeded for nesting, kLimitExceeded where it is too long.
   static Result<ChatTemplate> compile(std::string_view source, std::string_view bos_token, std::string_view eos_token,
                                       const TemplateLimits& limits = {});
   /// From tokenizer.chat_template. kMissingKey where the checkpoint has none.
   static Result<ChatTemplate> from_checkpoint(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                                               const TemplateLimits& limits = {});
 
-  /// The prompt as segments of template text and message content. Errors, with line and column: kTemplateError (also what
-  /// raise_exception says: see raised_text), kTemplateBudget, kDepthExceeded.
+  /// The prompt as segments of template text and message content. Errors, with line and column: kTemplateError (also
+  /// what raise_exception says: see raised_text), kTemplateBudget, kDepthExceeded.
   Result<std::vector<PromptSegment>> render(std::span<const Message> messages, const RenderOptions& options = {}) const;
-  /// The same from any variables, an object. All strings inside `messages`, `tools` and `documents` count as content; those of other
-  /// variables as template text. `bos_token` and `eos_token` replace those given to compile(). As in transformers, `tools` and
-  /// `documents` are none and `add_generation_prompt` is false where they are absent, as long as there are `messages`, and
-  /// `continue_final_message` true does what RenderOptions says; without `messages` the template sees just these variables.
+  /// The same from any variables, an object. All strings inside `messages`, `tools` and `documents` count as content;
+  /// those of other variables as template text. `bos_token` and `eos_token` replace those given to compile(). As in
+  /// transformers, `tools` and `documents` are none and `add_generation_prompt` is false where they are absent, as long
+  /// as there are `messages`, and `continue_final_message` true does what RenderOptions says; without `messages` the
+  /// template sees just these variables.
   Result<std::vector<PromptSegment>> render(const json::Value& variables, std::int64_t now = -1) const;
 
  private:
@@ -76,8 +78,9 @@ class CORBEL_API ChatTemplate {
 
 /// The segments joined.
 CORBEL_API std::string join(std::span<const PromptSegment> segments);
-/// What the template said through raise_exception, where that is the error; else empty. (It is what follows "raise_exception: " in the
-/// message, with control characters escaped, and cut where the message reaches 512 bytes.) Lives as long as the status.
+/// What the template said through raise_exception, where that is the error; else empty. (It is what follows
+/// "raise_exception: " in the message, with control characters escaped, and cut where the message reaches 512 bytes.)
+/// Lives as long as the status.
 CORBEL_API std::string_view raised_text(const Status& status) noexcept;
 
 CORBEL_NAMESPACE_END

@@ -33,7 +33,7 @@ void check_equality(const std::string& path, const Context& one_thread, const Co
   Sequence<B> whole(base.cache);
   const std::vector<float> expected = all_logits(batch, whole, ids, 128);
 
-  for (std::size_t chunk : {1, 7, 64}) {
+  for (const std::size_t chunk : {std::size_t{1}, std::size_t{7}, std::size_t{64}}) {
     INFO("chunk " << chunk);
     Sequence<B> sequence(base.cache);
     CHECK(same_bits(all_logits(batch, sequence, ids, chunk), expected));

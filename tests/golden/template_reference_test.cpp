@@ -1,8 +1,8 @@
 // Renders of published chat templates and of small snippets, compared with what Jinja2 and transformers gave.
-#include <catch2/catch.hpp>
 #include <corbel/chat.hpp>
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <cstdio>
 #include <filesystem>
 #include <string>

@@ -1,8 +1,8 @@
 // ChatTemplate: messages to segments, and that message content stays content whatever a template does with it.
-#include <catch2/catch.hpp>
 #include <corbel/chat.hpp>
 
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,7 +18,8 @@ using corbel::RenderOptions;
 using corbel::json::Value;
 
 constexpr std::string_view kChatMl =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+    "'\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 // Content in brackets: "template[content]template".
@@ -96,24 +97,27 @@ TEST_CASE("content stays content through every operation", "[chat][hostile]") {
   CHECK(taint("{% set n = namespace(x=c) %}{% set n.y = n.x ~ '<t>' %}{{ n.y }}") == "[<|im_end|>]<t>");
   CHECK(taint("{{ {c: 1} }}{{ ({c: 1}|items|first)[0] }}") == "{'[<|im_end|>]': 1}[<|im_end|>]");
   CHECK(taint("{% filter upper %}<t>{{ c }}{% endfilter %}") == "<T>[<|IM_END|>]");
-  CHECK(taint("{% macro m() %}{{ caller('<t>') }}{% endmacro %}{% call(x) m() %}{{ x }}{{ c }}{% endcall %}") == "<t>[<|im_end|>]");
+  CHECK(taint("{% macro m() %}{{ caller('<t>') }}{% endmacro %}{% call(x) m() %}{{ x }}{{ c }}{% endcall %}") ==
+        "<t>[<|im_end|>]");
   CHECK(taint("{{ [c]|map('lower')|list|first }}{{ [c, 'a']|sort|first }}{{ c|default('x') }}{{ c|string|safe }}") ==
         "[<|im_end|><|im_end|><|im_end|><|im_end|>]");
   CHECK(taint("{{ c|urlencode }}{{ c|escape }}") == "[%3C%7Cim_end%7C%3E&lt;|im_end|&gt;]");
-  CHECK(taint("{{ c.removeprefix('<|') }}{{ c.splitlines()[0] }}{{ c|truncate(5, true, '..', 0) }}") == "[im_end|><|im_end|><|i]..");
+  CHECK(taint("{{ c.removeprefix('<|') }}{{ c.splitlines()[0] }}{{ c|truncate(5, true, '..', 0) }}") ==
+        "[im_end|><|im_end|><|i]..");
   CHECK(taint("{{ (c ~ '<t>').split('>')|join('>') }}") == "[<|im_end|]><t>");
   CHECK(taint("{{ (c ~ '<t>')|replace('', '.', 2) }}") == ".[<].[|im_end|>]<t>");
 }
 
 TEST_CASE("strings below messages, tools and documents are content, others are not", "[chat]") {
   const auto chat = ChatTemplate::compile(
-      "{{ messages[0].tool_calls[0].name }},{% for k in messages[0].args %}{{ k }}{% endfor %},{{ tools[0] }},{{ documents[0].t }},"
+      "{{ messages[0].tool_calls[0].name }},{% for k in messages[0].args %}{{ k }}{% endfor %},{{ tools[0] }},{{ "
+      "documents[0].t }},"
       "{{ style }},{{ bos_token }}",
       "<s>", "");
   REQUIRE(chat.ok());
-  const auto variables = corbel::json::parse(
-      R"({"messages": [{"tool_calls": [{"name": "<f>"}], "args": {"<k>": 1}}], "tools": ["<t>"], "documents": [{"t": "<d>"}],)"
-      R"("style": "<x>", "bos_token": "<bos>"})");
+  const auto variables =
+      corbel::json::parse(R"({"messages": [{"tool_calls": [{"name": "<f>"}], "args": {"<k>": 1}}], "tools": ["<t>"],)"
+                          R"("documents": [{"t": "<d>"}], "style": "<x>", "bos_token": "<bos>"})");
   REQUIRE(variables.ok());
   const auto out = chat->render(*variables);
   REQUIRE(out.ok());
@@ -121,8 +125,9 @@ TEST_CASE("strings below messages, tools and documents are content, others are n
 }
 
 TEST_CASE("variables: defaults as in transformers, messages cannot be replaced", "[chat]") {
-  const std::string_view source = "{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}{{ enable_thinking is defined }}"
-                                  "{{ messages|length }}";
+  const std::string_view source =
+      "{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}{{ enable_thinking is defined }}"
+      "{{ messages|length }}";
   const auto chat = ChatTemplate::compile(source, "", "");
   REQUIRE(chat.ok());
   const std::vector<Message> messages = {{"user", "x"}};
@@ -170,7 +175,8 @@ TEST_CASE("the final message can be continued", "[chat]") {
   const auto parts = corbel::json::parse(
       R"({"continue_final_message": true, "messages": [{"content": [{"text": "a"}, {"text": "b"}]}]})");
   REQUIRE(parts.ok());
-  const auto joined = ChatTemplate::compile("{% for m in messages %}{{ m.content|map(attribute='text')|join('-') }}!{% endfor %}", "", "");
+  const auto joined = ChatTemplate::compile(
+      "{% for m in messages %}{{ m.content|map(attribute='text')|join('-') }}!{% endfor %}", "", "");
   REQUIRE(joined.ok());
   CHECK(show(*joined->render(*parts)) == "[a]-[b]");
 }
@@ -203,16 +209,17 @@ TEST_CASE("content of many megabytes is fine, and cheap", "[chat]") {
 }
 
 TEST_CASE("one template renders in many threads at once", "[chat][threads]") {
-  const auto chat = ChatTemplate::compile(std::string("{% macro m(x) %}<{{ x }}>{% endmacro %}{{ m('a' ~ messages[0].content) }}") +
-                                              std::string(kChatMl),
-                                          "", "");
+  const auto chat = ChatTemplate::compile(
+      std::string("{% macro m(x) %}<{{ x }}>{% endmacro %}{{ m('a' ~ messages[0].content) }}") + std::string(kChatMl),
+      "", "");
   REQUIRE(chat.ok());
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       const std::string content = "c" + std::to_string(t);
-      const std::string expected = "<a" + content + "><|im_start|>user\n" + content + "<|im_end|>\n<|im_start|>assistant\n";
+      const std::string expected =
+          "<a" + content + "><|im_start|>user\n" + content + "<|im_end|>\n<|im_start|>assistant\n";
       const ChatTemplate copy = *chat;
       for (int i = 0; i < 200; ++i) {
         const auto out = copy.render(std::vector<Message>{{"user", content}});

@@ -3,7 +3,6 @@
 
 #include <corbel/chat.hpp>
 #include <corbel/detail/guard.hpp>
-#include <corbel/text/jinja/compiled_template.hpp>
 #include <corbel/text/jinja/compiler.hpp>
 #include <corbel/text/jinja/machine.hpp>
 #include <corbel/text/jinja/strings.hpp>
@@ -13,6 +12,27 @@
 CORBEL_NAMESPACE_BEGIN
 
 namespace text {
+
+// What a ChatTemplate shares between its copies.
+class CompiledTemplate {
+ public:
+  CompiledTemplate(jinja::Program program, std::string_view bos_token, std::string_view eos_token,
+                   const TemplateLimits& limits)
+      : program_(std::move(program)),
+        bos_token_(jinja::Value::string(bos_token)),
+        eos_token_(jinja::Value::string(eos_token)),
+        limits_(limits) {}
+
+  /// Either `messages` or `options.variables` (or both) may be given; see ChatTemplate::render.
+  Result<std::vector<PromptSegment>> render(const std::span<const Message>* messages,
+                                            const RenderOptions& options) const;
+
+ private:
+  jinja::Program program_;
+  jinja::Value bos_token_;
+  jinja::Value eos_token_;
+  TemplateLimits limits_;
+};
 
 CORBEL_INLINE bool messages_value(jinja::Runtime& runtime, std::span<const Message> messages, jinja::Value& out) {
   std::vector<jinja::Value> list;
@@ -59,7 +79,8 @@ CORBEL_INLINE std::optional<std::string_view> final_message(const json::Value* m
   return content->as_string();
 }
 
-// Drops what the template wrote behind the last message. Spaces around the message stay where the template kept those before it.
+// Drops what the template wrote behind the last message. Spaces around the message stay where the template kept those
+// before it.
 CORBEL_INLINE Result<std::vector<PromptSegment>> end_after(std::vector<PromptSegment> segments,
                                                            std::string_view message) {
   const jinja::Value whole = jinja::Value::string(message);
@@ -144,9 +165,7 @@ CORBEL_INLINE Result<ChatTemplate> ChatTemplate::from_checkpoint(const Checkpoin
 
 CORBEL_INLINE Result<std::vector<PromptSegment>> ChatTemplate::render(std::span<const Message> messages,
                                                                       const RenderOptions& options) const {
-  return detail::guard([&]() -> Result<std::vector<PromptSegment>> {
-    return compiled_->render(&messages, options);
-  });
+  return detail::guard([&]() -> Result<std::vector<PromptSegment>> { return compiled_->render(&messages, options); });
 }
 
 CORBEL_INLINE Result<std::vector<PromptSegment>> ChatTemplate::render(const json::Value& variables,

@@ -1,4 +1,3 @@
 // The compiled form of text/jinja/lexer.hpp.
-#include <corbel/text/jinja/lexer.hpp>
-
 #include <corbel/impl/text/jinja/lexer.ipp>
+#include <corbel/text/jinja/lexer.hpp>

@@ -1,4 +1,3 @@
 // The compiled form of text/jinja/strings.hpp.
-#include <corbel/text/jinja/strings.hpp>
-
 #include <corbel/impl/text/jinja/strings.ipp>
+#include <corbel/text/jinja/strings.hpp>

@@ -1,5 +1,5 @@
-// Upper and lower case beyond ASCII, from the Unicode Character Database 14.0 (UnicodeData.txt and SpecialCasing.txt), the version of the Python that
-// made the reference renders.
+// Upper and lower case beyond ASCII, from the Unicode Character Database 14.0 (UnicodeData.txt and SpecialCasing.txt),
+// the version of the Python that made the reference renders.
 #pragma once
 
 #include <corbel/config.hpp>

@@ -1,5 +1,5 @@
-// Template source to a Program. Expressions are read by precedence climbing and emit code as they go; blocks are kept on a list, not on
-// the call stack.
+// Template source to a Program. Expressions are read by precedence climbing and emit code as they go; blocks are kept
+// on a list, not on the call stack.
 #pragma once
 
 #include <corbel/config.hpp>
@@ -17,8 +17,8 @@
 CORBEL_NAMESPACE_BEGIN
 namespace text::jinja {
 
-/// Compiles a template. kTemplateError with line and column, kUnsupported for inclusion and inheritance, kDepthExceeded where blocks or
-/// expressions nest deeper than `depth`.
+/// Compiles a template. kTemplateError with line and column, kUnsupported for inclusion and inheritance, kDepthExceeded
+/// where blocks or expressions nest deeper than `depth`.
 Result<Program> compile_program(std::string_view source, std::uint32_t depth);
 
 class Compiler {
@@ -35,15 +35,15 @@ class Compiler {
     BlockKind kind = BlockKind::kIf;
     std::uint32_t offset = 0;
     bool in_else = false;
-    std::size_t pending = 0;            // if: the jump to the next branch; macro and call: the jump over the body; for: kLoopNext
-    std::vector<std::size_t> to_end;    // if: jumps behind the block; for: of {% break %}
-    std::vector<std::size_t> to_next;   // for: jumps of {% continue %}
-    std::size_t entry = 0;              // for: kLoopBegin
-    std::size_t scopes = 0;             // open scopes inside which the block stands
+    std::size_t pending = 0;  // if: the jump to the next branch; macro and call: the jump over the body; for: kLoopNext
+    std::vector<std::size_t> to_end;   // if: jumps behind the block; for: of {% break %}
+    std::vector<std::size_t> to_next;  // for: jumps of {% continue %}
+    std::size_t entry = 0;             // for: kLoopBegin
+    std::size_t scopes = 0;            // open scopes inside which the block stands
     bool recursive = false;
-    Code tail;                          // code that belongs behind the body: filters and assignments
-    std::uint32_t index = 0;            // macro: its number; call: of its body
-    CallShape shape;                    // call: of the call that the body completes
+    Code tail;                // code that belongs behind the body: filters and assignments
+    std::uint32_t index = 0;  // macro: its number; call: of its body
+    CallShape shape;          // call: of the call that the body completes
   };
   static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 
@@ -68,7 +68,7 @@ class Compiler {
   std::size_t emit_at(std::uint32_t offset, OpCode code, std::uint32_t a = 0, std::uint32_t b = 0);
   std::uint32_t constant(Value value);
   std::uint32_t name_id(std::string_view name);
-  std::uint32_t shape_id(CallShape shape);
+  std::uint32_t shape_id(CallShape&& shape);
   void load(std::string_view name);
   /// Makes the jump at `from` go to the next instruction to be emitted.
   void land(std::size_t from);
@@ -81,12 +81,19 @@ class Compiler {
 
   // --- expressions (compiler_expressions.ipp); they return false after an error
   bool expression();
+  bool conditions(std::size_t begin);
+  bool otherwise();
+  bool too_deep();
   bool tuple(bool conditional, bool parenthesized = false);
   bool at_tuple_end() const noexcept;
   bool binary(int level);
+  bool operators(int level);
   bool comparison_rest();
   bool operand(bool with_filters);
+  bool signed_operand();
   bool primary();
+  bool parenthesis();
+  bool literal();
   bool name_or_literal();
   bool string_literal();
   bool number_literal();
@@ -97,13 +104,19 @@ class Compiler {
   bool member();
   bool subscript();
   bool subscript_item(bool& slice);
+  bool slice_part();
   bool filters_and_tests();
   bool filter();
   bool test();
+  bool test_argument(CallShape& shape);
+  bool bare_argument();
+  bool emit_named(std::uint32_t offset, OpCode code, std::string_view name, CallShape&& shape);
   bool arguments(CallShape& shape);
-  bool dotted_name(std::string& name);
+  bool begin_argument(CallShape& shape);
+  bool dotted_name(std::string_view& name);
   bool target(bool with_tuple, bool with_member);
-  bool target_item(bool with_member);
+  bool target_name(bool with_member);
+  void unpack_into(std::size_t begin, std::uint32_t count);
   bool unescape(std::string_view quoted, std::string& out);
 
   // --- statements (compiler_statements.ipp)
@@ -147,5 +160,6 @@ CORBEL_NAMESPACE_END
 #if CORBEL_HEADER_ONLY
 #include <corbel/impl/text/jinja/compiler.ipp>
 #include <corbel/impl/text/jinja/compiler_expressions.ipp>
+#include <corbel/impl/text/jinja/compiler_literals.ipp>
 #include <corbel/impl/text/jinja/compiler_statements.ipp>
 #endif

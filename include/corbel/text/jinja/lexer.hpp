@@ -1,4 +1,5 @@
-// Template source to tokens, with Jinja's white-space rules: trim_blocks and lstrip_blocks on, the last newline dropped.
+// Template source to tokens, with Jinja's white-space rules: trim_blocks and lstrip_blocks on, the last newline
+// dropped.
 #pragma once
 
 #include <corbel/config.hpp>

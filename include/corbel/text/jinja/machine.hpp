@@ -94,7 +94,7 @@ class Machine {
   std::uint32_t scope_ = 0;
   std::vector<Call> calls_;
   std::vector<Value> loops_;
-  std::uint32_t loop_level_ = 0;     // of the next loop to begin
+  std::uint32_t loop_level_ = 0;      // of the next loop to begin
   std::vector<TextBuilder> outputs_;  // the innermost capture last
   std::vector<Value> namespaces_;     // all ever made: they may hold themselves, and are emptied at the end
   std::int64_t loop_name_;

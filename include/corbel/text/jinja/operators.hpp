@@ -27,7 +27,8 @@ bool contains(Runtime& runtime, const Value& container, const Value& item, bool&
 bool get_attribute(Runtime& runtime, const Value& value, std::string_view name, Value& out);
 /// value[key]: an item, else an attribute; undefined where there is none.
 bool get_item(Runtime& runtime, const Value& value, const Value& key, Value& out);
-bool get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step, Value& out);
+bool get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step,
+               Value& out);
 
 /// Everything that {% for %} would see. Undefined has nothing; what cannot be iterated fails.
 bool iterate(Runtime& runtime, const Value& value, std::vector<Value>& out);
@@ -43,6 +44,6 @@ bool parse_real(std::string_view text, double& out) noexcept;
 CORBEL_NAMESPACE_END
 
 #if CORBEL_HEADER_ONLY
-#include <corbel/impl/text/jinja/operators.ipp>
 #include <corbel/impl/text/jinja/format_percent.ipp>
+#include <corbel/impl/text/jinja/operators.ipp>
 #endif

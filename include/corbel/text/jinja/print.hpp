@@ -31,7 +31,8 @@ struct JsonStyle {
 };
 
 /// Python's json.dumps(); fails for values that are no JSON.
-bool append_json(Runtime& runtime, const Value& value, const JsonStyle& style, TextBuilder& out, std::uint32_t depth = 0);
+bool append_json(Runtime& runtime, const Value& value, const JsonStyle& style, TextBuilder& out,
+                 std::uint32_t depth = 0);
 
 }  // namespace text::jinja
 CORBEL_NAMESPACE_END

@@ -13,25 +13,25 @@
 CORBEL_NAMESPACE_BEGIN
 namespace text::jinja {
 
-/// What an instruction does: `a` and `b` are its operands; the comment shows the top of the stack before -> after. Jumps are relative to the
-/// instruction itself, so that code can be moved as a block.
+/// What an instruction does: `a` and `b` are its operands; the comment shows the top of the stack before -> after.
+/// Jumps are relative to the instruction itself, so that code can be moved as a block.
 enum class OpCode : std::uint8_t {
-  kText,           ///< writes source[a, a + b)
-  kConstant,       ///< -> constants[a]
-  kLoad,           ///< -> the variable names[a]
-  kStore,          ///< v ->                 names[a] = v in the innermost scope
-  kStoreMember,    ///< v ->                 names[a].names[b] = v (a namespace)
-  kPrint,          ///< v ->
-  kAttribute,      ///< v -> v.names[a]
-  kItem,           ///< v i -> v[i]
-  kSlice,          ///< v start stop step -> v[start:stop:step]
-  kList,           ///< a items -> list
-  kTuple,          ///< a items -> tuple
-  kDict,           ///< a pairs of key and value -> dict
-  kNot,            ///< v -> bool
-  kNegate,         ///< v -> -v
-  kPlus,           ///< v -> +v
-  kAdd,            ///< x y -> x + y; and so on
+  kText,         ///< writes source[a, a + b)
+  kConstant,     ///< -> constants[a]
+  kLoad,         ///< -> the variable names[a]
+  kStore,        ///< v ->                 names[a] = v in the innermost scope
+  kStoreMember,  ///< v ->                 names[a].names[b] = v (a namespace)
+  kPrint,        ///< v ->
+  kAttribute,    ///< v -> v.names[a]
+  kItem,         ///< v i -> v[i]
+  kSlice,        ///< v start stop step -> v[start:stop:step]
+  kList,         ///< a items -> list
+  kTuple,        ///< a items -> tuple
+  kDict,         ///< a pairs of key and value -> dict
+  kNot,          ///< v -> bool
+  kNegate,       ///< v -> -v
+  kPlus,         ///< v -> +v
+  kAdd,          ///< x y -> x + y; and so on
   kSubtract,
   kMultiply,
   kDivide,
@@ -46,9 +46,9 @@ enum class OpCode : std::uint8_t {
   kGreaterEqual,
   kIn,
   kNotIn,
-  kChain,          ///< x y -> y where the comparison b of them holds, else -> false and jumps by a: the middle of x < y < z
-  kConcat,         ///< a values -> their texts joined
-  kJump,           ///< by a
+  kChain,   ///< x y -> y where the comparison b of them holds, else -> false and jumps by a: the middle of x < y < z
+  kConcat,  ///< a values -> their texts joined
+  kJump,    ///< by a
   kJumpIfFalse,    ///< v ->                 by a
   kJumpFalseKeep,  ///< v -> v and jumps by a where v is false, else v ->
   kJumpTrueKeep,   ///< v -> v and jumps by a where v is true, else v ->
@@ -57,19 +57,19 @@ enum class OpCode : std::uint8_t {
   kCall,           ///< f arguments -> f(arguments) with shape b
   kScopeBegin,
   kScopeEnd,
-  kUnpack,         ///< v -> its a items, the first on top
-  kLoopBegin,      ///< v ->                 starts a loop over v; b: the loop is recursive
-  kFilterNext,     ///< -> the next item to judge, in a new scope; jumps by a after the last
-  kFilterKeep,     ///< v ->                 keeps the item if v; ends the scope
-  kLoopNext,       ///< -> the next item, in a new scope with `loop`; jumps by a after the last
-  kLoopEnd,        ///< ends a loop; jumps by a (over the else part) if it had items
-  kLoopReturn,     ///< returns from loop(...), if that is how the loop was entered; a: distance back to the entry
-  kMakeMacro,      ///< -> the macro macros[a]
-  kJumpIfBound,    ///< by a if the parameter names[b] was given
-  kReturn,         ///< ends a macro
-  kCaptureBegin,   ///< output goes to a new buffer
-  kCaptureEnd,     ///< -> the text of that buffer
-  kFail,           ///< fails with constants[a]: what would be an error at compile time outside of branches
+  kUnpack,        ///< v -> its a items, the first on top
+  kLoopBegin,     ///< v ->                 starts a loop over v; b: the loop is recursive
+  kFilterNext,    ///< -> the next item to judge, in a new scope; jumps by a after the last
+  kFilterKeep,    ///< v ->                 keeps the item if v; ends the scope
+  kLoopNext,      ///< -> the next item, in a new scope with `loop`; jumps by a after the last
+  kLoopEnd,       ///< ends a loop; jumps by a (over the else part) if it had items
+  kLoopReturn,    ///< returns from loop(...), if that is how the loop was entered; a: distance back to the entry
+  kMakeMacro,     ///< -> the macro macros[a]
+  kJumpIfBound,   ///< by a if the parameter names[b] was given
+  kReturn,        ///< ends a macro
+  kCaptureBegin,  ///< output goes to a new buffer
+  kCaptureEnd,    ///< -> the text of that buffer
+  kFail,          ///< fails with constants[a]: what would be an error at compile time outside of branches
 };
 
 struct Op {

@@ -15,8 +15,8 @@ namespace text::jinja {
 /// Values nest at most this deep: everything that walks a value recursively is bounded by it.
 inline constexpr std::uint32_t kMaxValueDepth = 200;
 
-/// Fuel, clock and first error of one rendering. Functions that can fail return false after fail(); callers only pass the false on.
-/// One unit of fuel is one step, or 8 bytes made or looked at.
+/// Fuel, clock and first error of one rendering. Functions that can fail return false after fail(); callers only pass
+/// the false on. One unit of fuel is one step, or 8 bytes made or looked at.
 class Runtime {
  public:
   Runtime(std::uint64_t fuel, std::int64_t now) : fuel_(fuel), now_(now) {}

@@ -28,13 +28,14 @@ enum class Case : std::uint8_t {
 Value change_case(const Text& text, Case to);
 
 enum class CharacterClass : std::uint8_t { kSpace, kUpper, kLower, kAlpha, kDigit, kAlnum };
-/// Python's isspace() and its kind: true where the text is not empty and all characters are of the class (of the cased ones, for kUpper and
-/// kLower). Letters without case count as letters where they are not ASCII.
+/// Python's isspace() and its kind: true where the text is not empty and all characters are of the class (of the cased
+/// ones, for kUpper and kLower). Letters without case count as letters where they are not ASCII.
 bool all_of_class(std::string_view text, CharacterClass wanted) noexcept;
 
 /// str.strip and its halves: `characters` to remove, or white space where null.
 Value strip(const Text& text, const Text* characters, bool left, bool right);
-/// str.split and str.rsplit: at white space where `separator` is null; at most `limit` cuts where it is not negative. The separator is not empty.
+/// str.split and str.rsplit: at white space where `separator` is null; at most `limit` cuts where it is not negative.
+/// The separator is not empty.
 std::vector<Value> split(const Text& text, const Text* separator, std::int64_t limit, bool from_right);
 std::vector<Value> split_lines(const Text& text, bool keep_ends);
 /// str.replace; an empty `from` matches between characters. Charged for the result as it grows.

@@ -1,5 +1,5 @@
-// Values of the template language: reference-counted, immutable but for namespaces, loops and cyclers. A string remembers which of its bytes
-// are message content, through every operation.
+// Values of the template language: reference-counted, immutable but for namespaces, loops and cyclers. A string
+// remembers which of its bytes are message content, through every operation.
 #pragma once
 
 #include <corbel/checkpoint/json.hpp>
@@ -157,7 +157,8 @@ struct ByteRange {
   std::size_t end = 0;
 };
 
-/// A string: UTF-8 (invalid bytes count as one character each) and the sorted, disjoint ranges that are message content.
+/// A string: UTF-8 (invalid bytes count as one character each) and the sorted, disjoint ranges that are message
+/// content.
 struct Text : Object {
   Text() noexcept : Object(Kind::kString) {}
   std::string bytes;
@@ -273,5 +274,6 @@ bool from_json(Runtime& runtime, const json::Value& json, bool content, Value& o
 CORBEL_NAMESPACE_END
 
 #if CORBEL_HEADER_ONLY
+#include <corbel/impl/text/jinja/containers.ipp>
 #include <corbel/impl/text/jinja/value.ipp>
 #endif

@@ -23,8 +23,7 @@ CORBEL_INLINE bool Parameters::bind(Runtime& runtime, std::string_view function,
     const auto* found = std::find(names_, names_ + names.size(), keyword.as_view());
     const auto index = static_cast<std::size_t>(found - names_);
     if (index >= names.size() || values_[index] != nullptr) {
-      return runtime.fail(std::string(function) + " takes no argument '" + std::string(keyword.as_view()) +
-                          "' here");
+      return runtime.fail(std::string(function) + " takes no argument '" + std::string(keyword.as_view()) + "' here");
     }
     values_[index] = &value;
   }
@@ -111,9 +110,13 @@ inline bool range(Runtime& runtime, const Value&, const Arguments& arguments, Va
   const std::int64_t stop = one ? first : second;
   std::uint64_t count = 0;
   if (step > 0 && start < stop) {
-    count = (static_cast<std::uint64_t>(stop) - static_cast<std::uint64_t>(start) - 1) / static_cast<std::uint64_t>(step) + 1;
+    count =
+        (static_cast<std::uint64_t>(stop) - static_cast<std::uint64_t>(start) - 1) / static_cast<std::uint64_t>(step) +
+        1;
   } else if (step < 0 && start > stop) {
-    count = (static_cast<std::uint64_t>(start) - static_cast<std::uint64_t>(stop) - 1) / (0 - static_cast<std::uint64_t>(step)) + 1;
+    count = (static_cast<std::uint64_t>(start) - static_cast<std::uint64_t>(stop) - 1) /
+                (0 - static_cast<std::uint64_t>(step)) +
+            1;
   }
   static constexpr std::uint64_t kMaxRange = 100'000;  // as Jinja's sandbox
   if (count > kMaxRange) return runtime.fail(Errc::kTemplateBudget, "a range has more than 100000 numbers");
@@ -258,38 +261,92 @@ inline bool append_time(const CivilTime& time, char letter, bool bare, std::stri
     }
   };
   switch (letter) {
-    case 'Y': out += std::to_string(time.year); break;
-    case 'y': out += padded(time.year % 100, 2, bare); break;
-    case 'm': out += padded(time.month + 1, 2, bare); break;
-    case 'd': out += padded(time.day, 2, bare); break;
-    case 'e': out += time.day < 10 && !bare ? " " + std::to_string(time.day) : std::to_string(time.day); break;
-    case 'H': out += padded(time.hour, 2, bare); break;
-    case 'I': out += padded(twelve, 2, bare); break;
-    case 'M': out += padded(time.minute, 2, bare); break;
-    case 'S': out += padded(time.second, 2, bare); break;
-    case 'j': out += padded(time.yearday + 1, 3, bare); break;
-    case 'f': out += "000000"; break;
-    case 'p': out += time.hour < 12 ? "AM" : "PM"; break;
-    case 'A': out += kWeekdays[time.weekday]; break;
-    case 'a': out += kWeekdays[time.weekday].substr(0, 3); break;
-    case 'B': out += kMonths[time.month]; break;
+    case 'Y':
+      out += std::to_string(time.year);
+      break;
+    case 'y':
+      out += padded(time.year % 100, 2, bare);
+      break;
+    case 'm':
+      out += padded(time.month + 1, 2, bare);
+      break;
+    case 'd':
+      out += padded(time.day, 2, bare);
+      break;
+    case 'e':
+      out += time.day < 10 && !bare ? " " + std::to_string(time.day) : std::to_string(time.day);
+      break;
+    case 'H':
+      out += padded(time.hour, 2, bare);
+      break;
+    case 'I':
+      out += padded(twelve, 2, bare);
+      break;
+    case 'M':
+      out += padded(time.minute, 2, bare);
+      break;
+    case 'S':
+      out += padded(time.second, 2, bare);
+      break;
+    case 'j':
+      out += padded(time.yearday + 1, 3, bare);
+      break;
+    case 'f':
+      out += "000000";
+      break;
+    case 'p':
+      out += time.hour < 12 ? "AM" : "PM";
+      break;
+    case 'A':
+      out += kWeekdays[time.weekday];
+      break;
+    case 'a':
+      out += kWeekdays[time.weekday].substr(0, 3);
+      break;
+    case 'B':
+      out += kMonths[time.month];
+      break;
     case 'b':
-    case 'h': out += kMonths[time.month].substr(0, 3); break;
-    case 'w': out += std::to_string(time.weekday); break;
-    case 'u': out += std::to_string(time.weekday == 0 ? 7 : time.weekday); break;
-    case 'F': compound("Ymd", '-'); break;
+    case 'h':
+      out += kMonths[time.month].substr(0, 3);
+      break;
+    case 'w':
+      out += std::to_string(time.weekday);
+      break;
+    case 'u':
+      out += std::to_string(time.weekday == 0 ? 7 : time.weekday);
+      break;
+    case 'F':
+      compound("Ymd", '-');
+      break;
     case 'T':
-    case 'X': compound("HMS", ':'); break;
-    case 'R': compound("HM", ':'); break;
+    case 'X':
+      compound("HMS", ':');
+      break;
+    case 'R':
+      compound("HM", ':');
+      break;
     case 'D':
-    case 'x': compound("mdy", '/'); break;
-    case 'c': compound("abeTY", ' '); break;
+    case 'x':
+      compound("mdy", '/');
+      break;
+    case 'c':
+      compound("abeTY", ' ');
+      break;
     case 'Z':
-    case 'z': break;  // Python's naive datetime has no zone
-    case 'n': out += '\n'; break;
-    case 't': out += '\t'; break;
-    case '%': out += '%'; break;
-    default: return false;
+    case 'z':
+      break;  // Python's naive datetime has no zone
+    case 'n':
+      out += '\n';
+      break;
+    case 't':
+      out += '\t';
+      break;
+    case '%':
+      out += '%';
+      break;
+    default:
+      return false;
   }
   return true;
 }
@@ -325,10 +382,14 @@ inline bool strftime_now(Runtime& runtime, const Value&, const Arguments& argume
 
 CORBEL_INLINE std::span<const NamedBuiltin> all_functions() noexcept {
   static constexpr NamedBuiltin kTable[] = {
-      {"range", functions::range},           {"dict", functions::dict},
-      {"namespace", functions::make_namespace}, {"cycler", functions::cycler},
-      {"joiner", functions::joiner},         {"lipsum", functions::lipsum},
-      {"raise_exception", functions::raise_exception}, {"strftime_now", functions::strftime_now},
+      {"range", functions::range},
+      {"dict", functions::dict},
+      {"namespace", functions::make_namespace},
+      {"cycler", functions::cycler},
+      {"joiner", functions::joiner},
+      {"lipsum", functions::lipsum},
+      {"raise_exception", functions::raise_exception},
+      {"strftime_now", functions::strftime_now},
   };
   return kTable;
 }

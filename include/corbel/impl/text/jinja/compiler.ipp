@@ -125,7 +125,7 @@ CORBEL_INLINE std::uint32_t Compiler::name_id(std::string_view name) {
   return position->second;
 }
 
-CORBEL_INLINE std::uint32_t Compiler::shape_id(CallShape shape) {
+CORBEL_INLINE std::uint32_t Compiler::shape_id(CallShape&& shape) {
   if (shape.positional == 0 && shape.keywords.empty() && !shape.spread_list && !shape.spread_dict) return 0;
   program_.shapes.push_back(std::move(shape));
   return static_cast<std::uint32_t>(program_.shapes.size() - 1);

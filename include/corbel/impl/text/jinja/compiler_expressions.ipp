@@ -1,11 +1,9 @@
 // Definitions of text/jinja/compiler.hpp: expressions.
 #pragma once
 
-#include <corbel/detail/utf8.hpp>
 #include <corbel/text/jinja/builtins.hpp>
 #include <corbel/text/jinja/compiler.hpp>
 
-#include <charconv>
 #include <cstddef>
 
 CORBEL_NAMESPACE_BEGIN
@@ -35,28 +33,41 @@ class Nesting {
   bool fits_;
 };
 
-// x if condition else y. The code of x is moved behind the condition's.
+// Functions that nest are kept small, and leave all else to functions that have returned by then: 200 levels fit a
+// stack of 128 KiB even without optimization.
+CORBEL_INLINE bool Compiler::too_deep() {
+  return fail(Errc::kDepthExceeded, "expressions nest too deep", peek().offset);
+}
+
 CORBEL_INLINE bool Compiler::expression() {
   const std::size_t begin = program_.ops.size();
   if (!binary(kOrLevel)) return false;
+  return !at_name("if") || conditions(begin);
+}
+
+// x if condition else y, with x read. The code of x is moved behind the condition's.
+CORBEL_INLINE bool Compiler::conditions(std::size_t begin) {
   for (std::uint32_t chained = 0; accept_name("if"); ++chained) {
-    if (chained >= max_depth_) return fail(Errc::kDepthExceeded, "expressions nest too deep", peek().offset);
+    if (chained >= max_depth_) return too_deep();
     const Code value = cut(begin);
     if (!binary(kOrLevel)) return false;
     const std::size_t to_else = emit(OpCode::kJumpIfFalse);
     append(value);
     const std::size_t to_end = emit(OpCode::kJump);
     land(to_else);
-    if (!accept_name("else")) {
-      emit(OpCode::kConstant, constant(Value()));
-    } else {
-      const Nesting nesting(depth_, max_depth_);
-      if (!nesting.fits()) return fail(Errc::kDepthExceeded, "expressions nest too deep", peek().offset);
-      if (!expression()) return false;
-    }
+    if (!otherwise()) return false;
     land(to_end);
   }
   return true;
+}
+
+CORBEL_INLINE bool Compiler::otherwise() {
+  if (!accept_name("else")) {
+    emit(OpCode::kConstant, constant(Value()));
+    return true;
+  }
+  const Nesting nesting(depth_, max_depth_);
+  return nesting.fits() ? expression() : too_deep();
 }
 
 CORBEL_INLINE bool Compiler::at_tuple_end() const noexcept {
@@ -82,23 +93,32 @@ CORBEL_INLINE bool Compiler::tuple(bool conditional, bool parenthesized) {
 
 CORBEL_INLINE bool Compiler::binary(int level) {
   const Nesting nesting(depth_, max_depth_);
-  if (!nesting.fits()) return fail(Errc::kDepthExceeded, "expressions nest too deep", peek().offset);
+  if (!nesting.fits()) return too_deep();
   if (level <= kNotLevel && accept_name("not")) {
     if (!binary(kNotLevel)) return false;
     emit(OpCode::kNot);
   } else if (!operand(true)) {
     return false;
   }
+  return operators(level);
+}
+
+// The operators of this level and tighter ones that follow an operand.
+CORBEL_INLINE bool Compiler::operators(int level) {
   struct Operator {
     std::string_view text;
     int level;
     OpCode code;
   };
   static constexpr Operator kOperators[] = {
-      {"+", kSumLevel, OpCode::kAdd},           {"-", kSumLevel, OpCode::kSubtract},
-      {"*", kProductLevel, OpCode::kMultiply},  {"/", kProductLevel, OpCode::kDivide},
-      {"//", kProductLevel, OpCode::kFloorDivide}, {"%", kProductLevel, OpCode::kModulo},
-      {"**", kPowerLevel, OpCode::kPower},      {"~", kConcatLevel, OpCode::kConcat},
+      {"+", kSumLevel, OpCode::kAdd},
+      {"-", kSumLevel, OpCode::kSubtract},
+      {"*", kProductLevel, OpCode::kMultiply},
+      {"/", kProductLevel, OpCode::kDivide},
+      {"//", kProductLevel, OpCode::kFloorDivide},
+      {"%", kProductLevel, OpCode::kModulo},
+      {"**", kPowerLevel, OpCode::kPower},
+      {"~", kConcatLevel, OpCode::kConcat},
   };
   while (good()) {
     const Operator* found = nullptr;
@@ -134,9 +154,9 @@ CORBEL_INLINE bool Compiler::comparison_rest() {
     std::string_view text;
     OpCode code;
   };
-  static constexpr Operator kOperators[] = {{"==", OpCode::kEqual},     {"!=", OpCode::kNotEqual},
-                                            {"<", OpCode::kLess},       {"<=", OpCode::kLessEqual},
-                                            {">", OpCode::kGreater},    {">=", OpCode::kGreaterEqual}};
+  static constexpr Operator kOperators[] = {{"==", OpCode::kEqual},  {"!=", OpCode::kNotEqual},
+                                            {"<", OpCode::kLess},    {"<=", OpCode::kLessEqual},
+                                            {">", OpCode::kGreater}, {">=", OpCode::kGreaterEqual}};
   std::vector<std::size_t> to_end;
   std::size_t last = kNowhere;
   while (good()) {
@@ -164,148 +184,38 @@ CORBEL_INLINE bool Compiler::comparison_rest() {
 }
 
 CORBEL_INLINE bool Compiler::operand(bool with_filters) {
-  if (at_operator("-") || at_operator("+")) {
-    const Nesting nesting(depth_, max_depth_);
-    if (!nesting.fits()) return fail(Errc::kDepthExceeded, "expressions nest too deep", peek().offset);
-    const OpCode code = at_operator("-") ? OpCode::kNegate : OpCode::kPlus;
-    ++at_;
-    if (!operand(false)) return false;
-    emit(code);
-  } else if (!primary()) {
-    return false;
-  }
-  return postfix() && (!with_filters || filters_and_tests());
+  const bool read = at_operator("-") || at_operator("+") ? signed_operand() : primary();
+  return read && postfix() && (!with_filters || filters_and_tests());
+}
+
+CORBEL_INLINE bool Compiler::signed_operand() {
+  const Nesting nesting(depth_, max_depth_);
+  if (!nesting.fits()) return too_deep();
+  const OpCode code = at_operator("-") ? OpCode::kNegate : OpCode::kPlus;
+  ++at_;
+  if (!operand(false)) return false;
+  emit(code);
+  return true;
 }
 
 CORBEL_INLINE bool Compiler::primary() {
+  if (accept_operator("(")) return parenthesis();
+  if (accept_operator("[")) return list_literal();
+  if (accept_operator("{")) return dict_literal();
+  return literal();
+}
+
+CORBEL_INLINE bool Compiler::parenthesis() {
+  if (!tuple(true, true)) return false;
+  return accept_operator(")") || unexpected("')'");
+}
+
+CORBEL_INLINE bool Compiler::literal() {
   const Token& token = peek();
   if (token.type == TokenType::kName) return name_or_literal();
   if (token.type == TokenType::kString) return string_literal();
   if (token.type == TokenType::kInteger || token.type == TokenType::kFloat) return number_literal();
-  if (accept_operator("(")) return tuple(true, true) && expect_operator(")");
-  if (accept_operator("[")) return list_literal();
-  if (accept_operator("{")) return dict_literal();
   return unexpected("an expression");
-}
-
-CORBEL_INLINE bool Compiler::name_or_literal() {
-  const std::string_view name = take_name();
-  if (name == "true" || name == "True") {
-    emit(OpCode::kConstant, constant(Value::boolean(true)));
-  } else if (name == "false" || name == "False") {
-    emit(OpCode::kConstant, constant(Value::boolean(false)));
-  } else if (name == "none" || name == "None") {
-    emit(OpCode::kConstant, constant(Value::none()));
-  } else {
-    load(name);
-  }
-  return true;
-}
-
-CORBEL_INLINE bool Compiler::string_literal() {
-  std::string text;
-  while (peek().type == TokenType::kString) {
-    if (!unescape(peek().text, text)) return false;
-    ++at_;
-  }
-  emit(OpCode::kConstant, constant(Value::string(text)));
-  return true;
-}
-
-// The escapes of Python's string literals; unknown ones stay as they are.
-CORBEL_INLINE bool Compiler::unescape(std::string_view quoted, std::string& out) {
-  const std::string_view text = quoted.substr(1, quoted.size() - 2);
-  for (std::size_t at = 0; at < text.size();) {
-    if (text[at] != '\\' || at + 1 >= text.size()) {
-      out += text[at++];
-      continue;
-    }
-    const char letter = text[at + 1];
-    at += 2;
-    static constexpr std::string_view kLetters = "abfnrtv\\'\"";
-    static constexpr std::string_view kValues = "\a\b\f\n\r\t\v\\'\"";
-    const std::size_t simple = kLetters.find(letter);
-    const std::size_t digits = letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : 0;
-    if (letter == '\n') continue;
-    if (simple != std::string_view::npos) {
-      out += kValues[simple];
-    } else if (digits > 0 || (letter >= '0' && letter <= '7')) {
-      std::size_t begin = at;
-      std::size_t length = digits;
-      if (digits == 0) {
-        --begin;
-        length = 1;
-        while (length < 3 && begin + length < text.size() && text[begin + length] >= '0' && text[begin + length] <= '7') {
-          ++length;
-        }
-      }
-      std::uint32_t point = 0;
-      const std::string_view number = text.substr(begin, length);
-      const auto parsed = std::from_chars(number.data(), number.data() + number.size(), point, digits == 0 ? 8 : 16);
-      if (number.size() != length || parsed.ptr != number.data() + length || point > 0x10FFFF ||
-          (point >= 0xD800 && point <= 0xDFFF)) {
-        return fail("bad escape in the string");
-      }
-      detail::append_utf8(out, point);
-      at = begin + length;
-    } else {
-      out += '\\';
-      out += letter;
-    }
-  }
-  return true;
-}
-
-CORBEL_INLINE bool Compiler::number_literal() {
-  std::string digits;
-  for (const char c : peek().text) {
-    if (c != '_') digits += c;
-  }
-  const bool real = peek().type == TokenType::kFloat;
-  Value value;
-  const char* end = digits.data() + digits.size();
-  std::from_chars_result parsed{};
-  if (real) {
-    double number = 0;
-    parsed = std::from_chars(digits.data(), end, number);
-    value = Value::real(number);
-  } else {
-    const char prefix = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : '\0';
-    const int base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 10;
-    std::int64_t number = 0;
-    parsed = std::from_chars(digits.data() + (base == 10 ? 0 : 2), end, number, base);
-    value = Value::integer(number);
-  }
-  if (parsed.ec != std::errc() || parsed.ptr != end) return fail("the number cannot be represented");
-  ++at_;
-  emit(OpCode::kConstant, constant(std::move(value)));
-  return true;
-}
-
-CORBEL_INLINE bool Compiler::list_literal() {
-  std::uint32_t count = 0;
-  while (!at_operator("]")) {
-    if (count > 0 && !expect_operator(",")) return false;
-    if (at_operator("]")) break;
-    if (!expression()) return false;
-    ++count;
-  }
-  ++at_;
-  emit(OpCode::kList, count);
-  return true;
-}
-
-CORBEL_INLINE bool Compiler::dict_literal() {
-  std::uint32_t count = 0;
-  while (!at_operator("}")) {
-    if (count > 0 && !expect_operator(",")) return false;
-    if (at_operator("}")) break;
-    if (!expression() || !expect_operator(":") || !expression()) return false;
-    ++count;
-  }
-  ++at_;
-  emit(OpCode::kDict, count);
-  return true;
 }
 
 // A call of what is on the stack; its place is the token before the parenthesis.
@@ -320,7 +230,7 @@ CORBEL_INLINE bool Compiler::call() {
 // Members, subscripts and calls.
 CORBEL_INLINE bool Compiler::postfix() {
   for (std::uint32_t count = 0; good(); ++count) {
-    if (count >= max_depth_) return fail(Errc::kDepthExceeded, "too many subscripts or calls in a row", peek().offset);
+    if (count >= max_depth_) return too_deep();
     if (accept_operator(".")) {
       if (!member()) return false;
     } else if (accept_operator("[")) {
@@ -346,6 +256,8 @@ CORBEL_INLINE bool Compiler::member() {
 }
 
 CORBEL_INLINE bool Compiler::subscript() {
+  const Nesting nesting(depth_, max_depth_);
+  if (!nesting.fits()) return too_deep();
   std::uint32_t count = 0;
   bool comma = false;
   bool slice = false;
@@ -366,34 +278,26 @@ CORBEL_INLINE bool Compiler::subscript() {
 
 // An expression, or start:stop:step with parts left out.
 CORBEL_INLINE bool Compiler::subscript_item(bool& slice) {
-  const auto part = [this] {
-    if (at_operator(":") || at_operator("]") || at_operator(",")) {
-      emit(OpCode::kConstant, constant(Value::none()));
-      return true;
-    }
-    return expression();
-  };
-  if (!at_operator(":")) {
-    if (!expression()) return false;
-    if (!at_operator(":")) return true;
-  } else if (!part()) {
-    return false;
-  }
-  ++at_;
-  if (!part()) return false;
-  if (accept_operator(":")) {
-    if (!part()) return false;
-  } else {
-    emit(OpCode::kConstant, constant(Value::none()));
-  }
+  if (at_operator(",")) return unexpected("an expression");
+  if (!slice_part()) return false;
+  if (!accept_operator(":")) return true;
+  if (!slice_part()) return false;
+  (void)accept_operator(":");
+  if (!slice_part()) return false;
   emit(OpCode::kSlice);
   slice = true;
   return true;
 }
 
+CORBEL_INLINE bool Compiler::slice_part() {
+  if (!at_operator(":") && !at_operator("]") && !at_operator(",")) return expression();
+  emit(OpCode::kConstant, constant(Value::none()));
+  return true;
+}
+
 CORBEL_INLINE bool Compiler::filters_and_tests() {
   for (std::uint32_t count = 0; good(); ++count) {
-    if (count >= max_depth_) return fail(Errc::kDepthExceeded, "too many filters or tests in a row", peek().offset);
+    if (count >= max_depth_) return too_deep();
     if (accept_operator("|")) {
       if (!filter()) return false;
     } else if (accept_name("is")) {
@@ -407,59 +311,69 @@ CORBEL_INLINE bool Compiler::filters_and_tests() {
   return false;
 }
 
-CORBEL_INLINE bool Compiler::dotted_name(std::string& name) {
+CORBEL_INLINE bool Compiler::dotted_name(std::string_view& name) {
+  const std::uint32_t begin = peek().offset;
   name = take_name();
   while (good() && accept_operator(".")) {
-    name += '.';
-    name += take_name();
+    const std::string_view last = take_name();
+    name = std::string_view(program_.source).substr(begin, tokens_[at_ - 1].offset + last.size() - begin);
   }
   return good();
 }
 
-// Outside of {% if %} an unknown filter or test is an error of the template; inside, only where it is reached.
 CORBEL_INLINE bool Compiler::filter() {
-  std::string name;
+  std::string_view name;
   CallShape shape;
   const std::uint32_t offset = peek().offset;
   if (!dotted_name(name)) return false;
   if (at_operator("(") && !arguments(shape)) return false;
-  const std::int32_t found = find_filter(name);
-  if (found >= 0) {
-    emit_at(offset, OpCode::kFilter, static_cast<std::uint32_t>(found), shape_id(std::move(shape)));
-    return true;
-  }
-  const std::string message = "no filter named '" + name + "'";
-  if (blocks_.empty()) return fail(Errc::kTemplateError, message, offset);
-  emit_at(offset, OpCode::kFail, constant(Value::string(message)));
-  return true;
+  return emit_named(offset, OpCode::kFilter, name, std::move(shape));
 }
 
 CORBEL_INLINE bool Compiler::test() {
   const bool negated = accept_name("not");
-  std::string name;
+  std::string_view name;
   CallShape shape;
   const std::uint32_t offset = peek().offset;
-  if (!dotted_name(name)) return false;
-  const Token& next = peek();
-  if (at_operator("(")) {
-    if (!arguments(shape)) return false;
-  } else if ((next.type == TokenType::kName && next.text != "else" && next.text != "or" && next.text != "and") ||
-             next.type == TokenType::kString || next.type == TokenType::kInteger || next.type == TokenType::kFloat ||
-             at_operator("[") || at_operator("{")) {
-    if (at_name("is")) return fail("tests cannot be chained with 'is'");
-    const bool stands_alone = at_name("if") || at_name("recursive");
-    if (!stands_alone) {
-      if (!primary() || !postfix()) return false;
-      shape.positional = 1;
-    }
+  if (!dotted_name(name) || !test_argument(shape) || !emit_named(offset, OpCode::kTest, name, std::move(shape))) {
+    return false;
   }
-  const std::int32_t found = find_test(name);
-  if (found >= 0) {
-    emit_at(offset, OpCode::kTest, static_cast<std::uint32_t>(found), shape_id(std::move(shape)));
-    if (negated) emit(OpCode::kNot);
+  if (negated) emit(OpCode::kNot);
+  return true;
+}
+
+// (arguments), or one argument without parentheses.
+CORBEL_INLINE bool Compiler::test_argument(CallShape& shape) {
+  if (at_operator("(")) return arguments(shape);
+  if (at_name("is")) return fail("tests cannot be chained with 'is'");
+  const TokenType type = peek().type;
+  if (type == TokenType::kName) {
+    for (const std::string_view keyword : {"else", "or", "and", "if", "recursive"}) {
+      if (at_name(keyword)) return true;
+    }
+  } else if (type != TokenType::kString && type != TokenType::kInteger && type != TokenType::kFloat &&
+             !at_operator("[") && !at_operator("{")) {
     return true;
   }
-  const std::string message = "no test named '" + name + "'";
+  shape.positional = 1;
+  return bare_argument();
+}
+
+CORBEL_INLINE bool Compiler::bare_argument() {
+  const Nesting nesting(depth_, max_depth_);
+  if (!nesting.fits()) return too_deep();
+  return primary() && postfix();
+}
+
+// A filter or test. Outside of blocks an unknown one is an error of the template; inside, only where it is reached.
+CORBEL_INLINE bool Compiler::emit_named(std::uint32_t offset, OpCode code, std::string_view name, CallShape&& shape) {
+  const std::int32_t found = code == OpCode::kFilter ? find_filter(name) : find_test(name);
+  if (found >= 0) {
+    emit_at(offset, code, static_cast<std::uint32_t>(found), shape_id(std::move(shape)));
+    return true;
+  }
+  const std::string message =
+      (code == OpCode::kFilter ? "no filter named '" : "no test named '") + std::string(name.substr(0, 80)) + "'";
   if (blocks_.empty()) return fail(Errc::kTemplateError, message, offset);
   emit_at(offset, OpCode::kFail, constant(Value::string(message)));
   return true;
@@ -467,56 +381,66 @@ CORBEL_INLINE bool Compiler::test() {
 
 // (x, y, name=z, *list, **dict)
 CORBEL_INLINE bool Compiler::arguments(CallShape& shape) {
+  const Nesting nesting(depth_, max_depth_);
+  if (!nesting.fits()) return too_deep();
   if (!expect_operator("(")) return false;
   for (bool first = true; !at_operator(")"); first = false) {
     if (!first && !expect_operator(",")) return false;
     if (at_operator(")")) break;
-    if (accept_operator("*")) {
-      if (shape.spread_list || shape.spread_dict) return fail("arguments are in the wrong order");
-      shape.spread_list = true;
-    } else if (accept_operator("**")) {
-      if (shape.spread_dict) return fail("arguments are in the wrong order");
-      shape.spread_dict = true;
-    } else if (peek().type == TokenType::kName && is_operator(peek(1), "=")) {
-      if (shape.spread_list || shape.spread_dict) return fail("arguments are in the wrong order");
-      shape.keywords.push_back(name_id(take_name()));
-      ++at_;
-    } else {
-      if (!shape.keywords.empty() || shape.spread_list || shape.spread_dict) {
-        return fail("arguments are in the wrong order");
-      }
-      ++shape.positional;
-    }
-    if (!expression()) return false;
+    if (!begin_argument(shape) || !expression()) return false;
   }
   ++at_;
   return true;
 }
 
+// Notes of what kind the next argument is.
+CORBEL_INLINE bool Compiler::begin_argument(CallShape& shape) {
+  const bool spread = shape.spread_list || shape.spread_dict;
+  bool in_order = true;
+  if (accept_operator("*")) {
+    in_order = !spread;
+    shape.spread_list = true;
+  } else if (accept_operator("**")) {
+    in_order = !shape.spread_dict;
+    shape.spread_dict = true;
+  } else if (peek().type == TokenType::kName && is_operator(peek(1), "=")) {
+    in_order = !spread;
+    shape.keywords.push_back(name_id(take_name()));
+    ++at_;
+  } else {
+    in_order = !spread && shape.keywords.empty();
+    ++shape.positional;
+  }
+  return in_order || fail("arguments are in the wrong order");
+}
+
 // Emits the code that stores the value on the stack into a name, a member of a namespace, or several names.
 CORBEL_INLINE bool Compiler::target(bool with_tuple, bool with_member) {
   const Nesting nesting(depth_, max_depth_);
-  if (!nesting.fits()) return fail(Errc::kDepthExceeded, "expressions nest too deep", peek().offset);
+  if (!nesting.fits()) return too_deep();
   const std::size_t begin = program_.ops.size();
   std::uint32_t count = 0;
   bool comma = false;
   while (good() && (peek().type == TokenType::kName ? !at_name("in") : at_operator("("))) {
-    if (!target_item(with_member)) return false;
+    if (accept_operator("(") ? !target(true, with_member) || !expect_operator(")") : !target_name(with_member)) {
+      return false;
+    }
     ++count;
     comma = with_tuple && accept_operator(",");
     if (!comma) break;
   }
   if (count == 0) return unexpected("a name");
-  if (count != 1 || comma) {
-    const Code items = cut(begin);
-    emit(OpCode::kUnpack, count);
-    append(items);
-  }
+  if (count != 1 || comma) unpack_into(begin, count);
   return good();
 }
 
-CORBEL_INLINE bool Compiler::target_item(bool with_member) {
-  if (accept_operator("(")) return target(true, with_member) && expect_operator(")");
+CORBEL_INLINE void Compiler::unpack_into(std::size_t begin, std::uint32_t count) {
+  const Code items = cut(begin);
+  emit(OpCode::kUnpack, count);
+  append(items);
+}
+
+CORBEL_INLINE bool Compiler::target_name(bool with_member) {
   const std::string_view name = take_name();
   for (const std::string_view reserved : {"true", "false", "none", "True", "False", "None"}) {
     if (name == reserved) return fail("cannot assign to '" + std::string(name) + "'");

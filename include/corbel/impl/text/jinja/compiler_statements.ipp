@@ -293,7 +293,8 @@ CORBEL_INLINE bool Compiler::end_macro() {
   return true;
 }
 
-// {% call(parameters) function(arguments) %}: the call waits on the stack until its body, a macro given as `caller`, has been passed.
+// {% call(parameters) function(arguments) %}: the call waits on the stack until its body, a macro given as `caller`,
+// has been passed.
 CORBEL_INLINE bool Compiler::begin_call() {
   if (open(BlockKind::kCall) == nullptr) return false;
   Macro macro;

@@ -122,10 +122,13 @@ inline bool sort(Runtime& runtime, const Value& value, const Arguments& argument
   Parameters parameters;
   std::vector<std::pair<Value, Value>> keyed;
   if (!parameters.bind(runtime, "sort", arguments, {"reverse", "case_sensitive", "attribute"}) ||
-      !keyed_items(runtime, value, parameters.value(2), parameters.flag(1, false), keyed) ||
-      !sort_by(runtime, keyed, parameters.flag(0, false))) {
+      !keyed_items(runtime, value, parameters.value(2), parameters.flag(1, false), keyed)) {
     return false;
   }
+  for (auto& entry : keyed) {  // lists of one key: as in Jinja, equal keys then need no order
+    if (!make_sequence(runtime, Kind::kList, {entry.first}, entry.first)) return false;
+  }
+  if (!sort_by(runtime, keyed, parameters.flag(0, false))) return false;
   std::vector<Value> items;
   for (auto& entry : keyed) items.push_back(std::move(entry.second));
   return make_sequence(runtime, Kind::kList, std::move(items), out);
@@ -215,13 +218,19 @@ inline bool join(Runtime& runtime, const Value& value, const Arguments& argument
 
 // --- filters that apply filters and tests
 
+// As in Jinja, these take everything that is false for an empty list.
+inline bool iterate_true(Runtime& runtime, const Value& value, std::vector<Value>& out) {
+  return !value.truth() || iterate(runtime, value, out);
+}
+
 inline bool map(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
   std::vector<Value> items;
-  if (!iterate(runtime, value, items)) return false;
+  if (!iterate_true(runtime, value, items)) return false;
   if (arguments.positional.empty()) {
     Parameters parameters;
     const Value* path = nullptr;
-    if (!parameters.bind(runtime, "map", arguments, {"attribute", "default"}) || !parameters.required(runtime, 0, path)) {
+    if (!parameters.bind(runtime, "map", arguments, {"attribute", "default"}) ||
+        !parameters.required(runtime, 0, path)) {
       return false;
     }
     for (Value& item : items) {
@@ -249,10 +258,10 @@ inline bool map(Runtime& runtime, const Value& value, const Arguments& arguments
 }
 
 // select, reject, selectattr, rejectattr: keeps items whose test (of an attribute, where `skip` is 1) is `wanted`.
-inline bool select_items(Runtime& runtime, const Value& value, const Arguments& arguments, std::size_t skip, bool wanted,
-                         Value& out) {
+inline bool select_items(Runtime& runtime, const Value& value, const Arguments& arguments, std::size_t skip,
+                         bool wanted, Value& out) {
   std::vector<Value> items;
-  if (!iterate(runtime, value, items)) return false;
+  if (!iterate_true(runtime, value, items)) return false;
   if (arguments.positional.size() < skip) return runtime.fail("the filter misses the name of an attribute");
   const NamedBuiltin* test = nullptr;
   Arguments rest;
@@ -262,7 +271,8 @@ inline bool select_items(Runtime& runtime, const Value& value, const Arguments& 
     const std::int32_t number = name.is_string() ? find_test(name.as_view()) : -1;
     if (number < 0) return runtime.fail("select: there is no such test");
     test = &test_at(static_cast<std::uint32_t>(number));
-    rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(skip) + 1, arguments.positional.end());
+    rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(skip) + 1,
+                           arguments.positional.end());
   }
   std::vector<Value> kept;
   for (Value& item : items) {
@@ -365,7 +375,8 @@ inline bool dictsort(Runtime& runtime, const Value& value, const Arguments& argu
   }
   if (value.is_undefined()) return fail_undefined(runtime, value);
   if (!value.is(Kind::kDict)) return runtime.fail(std::string("dictsort needs a mapping, not ") + value.type_name());
-  if (by != nullptr && by->bytes != "key" && by->bytes != "value") return runtime.fail("dictsort: 'by' is 'key' or 'value'");
+  if (by != nullptr && by->bytes != "key" && by->bytes != "value")
+    return runtime.fail("dictsort: 'by' is 'key' or 'value'");
   if (!dict_pairs(runtime, value, pairs)) return false;
   std::vector<std::pair<Value, Value>> keyed;
   const Value place = Value::integer(by != nullptr && by->bytes == "value" ? 1 : 0);
@@ -385,7 +396,8 @@ inline bool batch(Runtime& runtime, const Value& value, const Arguments& argumen
   std::vector<Value> all;
   const Value* needed = nullptr;
   if (!parameters.bind(runtime, "batch", arguments, {"linecount", "fill_with"}) ||
-      !parameters.required(runtime, 0, needed) || !parameters.integer(runtime, 0, 0, size) || !iterate(runtime, value, all)) {
+      !parameters.required(runtime, 0, needed) || !parameters.integer(runtime, 0, 0, size) ||
+      !iterate(runtime, value, all)) {
     return false;
   }
   if (size <= 0) return runtime.fail("batch needs a positive size");
@@ -393,7 +405,8 @@ inline bool batch(Runtime& runtime, const Value& value, const Arguments& argumen
   std::vector<Value> batches;
   for (std::size_t begin = 0; begin < all.size(); begin += width) {
     const std::size_t end = all.size() - begin < width ? all.size() : begin + width;
-    std::vector<Value> part(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end));
+    std::vector<Value> part(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                            all.begin() + static_cast<std::ptrdiff_t>(end));
     if (parameters.value(1) != nullptr && !parameters.value(1)->is(Kind::kNone)) {
       if (!runtime.charge((width - part.size()) * 2)) return false;
       part.resize(width, *parameters.value(1));

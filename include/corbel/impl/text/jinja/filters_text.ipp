@@ -73,10 +73,9 @@ inline bool indent(Runtime& runtime, const Value& value, const Arguments& argume
     if (!parameters.integer(runtime, 0, 4, width)) return false;
     if (!arithmetic(runtime, OpCode::kMultiply, Value::string(" "), Value::integer(width), space)) return false;
   }
-  Value text;
-  if (!to_str(runtime, value, text)) return false;
+  if (!value.is_string()) return runtime.fail(std::string("indent needs a string, not ") + value.type_name());
   TextBuilder with_end;  // one more newline, so that a last empty line counts as a line
-  with_end.append(text.as_text());
+  with_end.append(value.as_text());
   with_end.append("\n", false);
   const Value whole = with_end.take();
   TextBuilder builder;
@@ -123,28 +122,30 @@ inline bool truncate(Runtime& runtime, const Value& value, const Arguments& argu
   std::int64_t length = 255;
   std::int64_t leeway = 5;
   const Text* given_end = nullptr;
-  Value text;
   if (!parameters.bind(runtime, "truncate", arguments, {"length", "killwords", "end", "leeway"}) ||
       !parameters.integer(runtime, 0, 255, length) || !parameters.integer(runtime, 3, 5, leeway) ||
-      !parameters.string(runtime, 2, given_end) || !to_str(runtime, value, text) ||
-      !runtime.charge_bytes(text.as_view().size())) {
+      !parameters.string(runtime, 2, given_end)) {
     return false;
   }
+  std::int64_t size = 0;
+  if (!length_of(runtime, value, size)) return false;
   const Value default_end = Value::string("...");
   const Text& end = given_end == nullptr ? default_end.as_text() : *given_end;
   const auto end_length = static_cast<std::int64_t>(end.characters);
   if (length < end_length || leeway < 0) return runtime.fail("truncate: the length is shorter than the end");
-  if (static_cast<std::int64_t>(text.as_text().characters) - leeway <= length) {
-    out = text;
+  if (size - leeway <= length) {
+    out = value;
     return true;
   }
-  std::size_t keep = byte_of_character(text.as_text(), static_cast<std::size_t>(length - end_length));
+  if (!value.is_string()) return runtime.fail(std::string("truncate needs a string, not ") + value.type_name());
+  if (!runtime.charge_bytes(value.as_view().size())) return false;
+  std::size_t keep = byte_of_character(value.as_text(), static_cast<std::size_t>(length - end_length));
   if (!parameters.flag(1, false)) {
-    const std::size_t space = text.as_view().substr(0, keep).rfind(' ');
+    const std::size_t space = value.as_view().substr(0, keep).rfind(' ');
     if (space != std::string_view::npos) keep = space;
   }
   TextBuilder builder;
-  builder.append(text.as_text(), 0, keep);
+  builder.append(value.as_text(), 0, keep);
   builder.append(end);
   out = builder.take();
   return true;
@@ -189,6 +190,9 @@ inline bool escape(Runtime& runtime, const Value& value, const Arguments&, Value
 }
 
 inline bool urlencode(Runtime& runtime, const Value& value, const Arguments&, Value& out) {
+  if (value.is(Kind::kDict) || value.is_sequence()) {
+    return runtime.fail(Errc::kUnsupported, "urlencode of pairs is not supported");
+  }
   const auto encode = [](char c) -> std::string {
     static constexpr char kHex[] = "0123456789ABCDEF";
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -201,7 +205,8 @@ inline bool urlencode(Runtime& runtime, const Value& value, const Arguments&, Va
 
 inline bool tojson(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
   Parameters parameters;
-  if (!parameters.bind(runtime, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"})) return false;
+  if (!parameters.bind(runtime, "tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"}))
+    return false;
   JsonStyle style;
   style.ensure_ascii = parameters.flag(0, false);
   style.sort_keys = parameters.flag(3, false);
@@ -212,7 +217,8 @@ inline bool tojson(Runtime& runtime, const Value& value, const Arguments& argume
     std::int64_t width = 0;
     if (indent_by->is_string()) {
       style.indent = indent_by->as_view();
-    } else if (!parameters.integer(runtime, 1, 0, width) || (width > 0 && !runtime.charge_bytes(static_cast<std::uint64_t>(width)))) {
+    } else if (!parameters.integer(runtime, 1, 0, width) ||
+               (width > 0 && !runtime.charge_bytes(static_cast<std::uint64_t>(width)))) {
       return false;
     } else {
       style.indent.assign(width > 0 ? static_cast<std::size_t>(width) : 0, ' ');
@@ -238,6 +244,7 @@ inline bool tojson(Runtime& runtime, const Value& value, const Arguments& argume
 inline bool to_float(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
   Parameters parameters;
   if (!parameters.bind(runtime, "float", arguments, {"default"})) return false;
+  if (value.is_undefined()) return fail_undefined(runtime, value);
   double number = 0;
   if (value.is_number()) {
     out = Value::real(value.as_double());
@@ -253,10 +260,10 @@ inline bool to_int(Runtime& runtime, const Value& value, const Arguments& argume
   Parameters parameters;
   std::int64_t base = 10;
   std::int64_t number = 0;
-  if (!parameters.bind(runtime, "int", arguments, {"default", "base"}) ||
-      !parameters.integer(runtime, 1, 10, base)) {
+  if (!parameters.bind(runtime, "int", arguments, {"default", "base"}) || !parameters.integer(runtime, 1, 10, base)) {
     return false;
   }
+  if (value.is_undefined()) return fail_undefined(runtime, value);
   out = parameters.value(0) == nullptr ? Value::integer(0) : *parameters.value(0);
   if (base < 2 || base > 36) return true;
   double real = 0;

@@ -54,9 +54,7 @@ class Lexer {
   }
 
  private:
-  char peek(std::size_t ahead = 0) const noexcept {
-    return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0';
-  }
+  char peek(std::size_t ahead = 0) const noexcept { return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0'; }
   bool starts(std::string_view prefix) const noexcept { return source_.substr(at_, prefix.size()) == prefix; }
   void add(TokenType type, std::size_t begin, std::size_t end) {
     tokens_.push_back({type, source_.substr(begin, end - begin), static_cast<std::uint32_t>(begin)});
@@ -74,8 +72,8 @@ class Lexer {
     return at;
   }
 
-  // The sign after "{%", "{{" or "{#" and how much of the text before the tag it leaves: "-" strips all white space, "+" nothing;
-  // otherwise blocks and comments strip the white space between the start of their line and themselves.
+  // The sign after "{%", "{{" or "{#" and how much of the text before the tag it leaves: "-" strips all white space,
+  // "+" nothing; otherwise blocks and comments strip the white space between the start of their line and themselves.
   std::size_t kept_end(std::size_t begin, std::size_t end, char sign, bool print) const {
     if (sign == '-') {
       while (end > begin && ends_in_space(begin, end)) --end;
@@ -111,8 +109,9 @@ class Lexer {
   void text() {
     const std::size_t begin = at_;
     std::size_t tag = source_.find('{', at_);
-    while (tag != std::string_view::npos && (tag + 1 >= source_.size() || (source_[tag + 1] != '{' &&
-                                             source_[tag + 1] != '%' && source_[tag + 1] != '#'))) {
+    while (tag != std::string_view::npos &&
+           (tag + 1 >= source_.size() ||
+            (source_[tag + 1] != '{' && source_[tag + 1] != '%' && source_[tag + 1] != '#'))) {
       tag = source_.find('{', tag + 1);
     }
     if (tag == std::string_view::npos) {
@@ -160,7 +159,8 @@ class Lexer {
     if (!strip && source_.substr(at, 2) != "%}") return false;
     const std::size_t begin = strip ? skip_space(at + 3) : at + 2;
     line_starting_ = source_[begin - 1] == '\n';
-    for (std::size_t end = source_.find("{%", begin); end != std::string_view::npos; end = source_.find("{%", end + 2)) {
+    for (std::size_t end = source_.find("{%", begin); end != std::string_view::npos;
+         end = source_.find("{%", end + 2)) {
       at_ = end + 2;
       const char sign = take_sign();
       at = skip_space(at_);
@@ -276,9 +276,7 @@ class Lexer {
 
 }  // namespace lexer_detail
 
-CORBEL_INLINE Result<std::vector<Token>> tokenize(std::string_view source) {
-  return lexer_detail::Lexer(source).run();
-}
+CORBEL_INLINE Result<std::vector<Token>> tokenize(std::string_view source) { return lexer_detail::Lexer(source).run(); }
 
 }  // namespace text::jinja
 CORBEL_NAMESPACE_END

@@ -11,7 +11,8 @@
 CORBEL_NAMESPACE_BEGIN
 namespace text::jinja {
 
-CORBEL_INLINE Machine::Machine(const Program& program, Runtime& runtime, std::uint64_t output_bytes, std::uint32_t depth)
+CORBEL_INLINE Machine::Machine(const Program& program, Runtime& runtime, std::uint64_t output_bytes,
+                               std::uint32_t depth)
     : program_(program),
       runtime_(runtime),
       output_bytes_(output_bytes),
@@ -207,7 +208,8 @@ CORBEL_INLINE bool Machine::step_flow(const Op& op) {
 
 CORBEL_INLINE bool Machine::check_output() {
   if (outputs_.back().size() <= output_bytes_) return true;
-  return runtime_.fail(Errc::kTemplateBudget, "the template writes more than " + std::to_string(output_bytes_) + " bytes");
+  return runtime_.fail(Errc::kTemplateBudget,
+                       "the template writes more than " + std::to_string(output_bytes_) + " bytes");
 }
 
 CORBEL_INLINE bool Machine::print(const Value& value) {
@@ -287,7 +289,8 @@ CORBEL_INLINE bool Machine::unpack(std::uint32_t count) {
   std::vector<Value> items;
   if (!iterate(runtime_, value, items)) return false;
   if (items.size() != count) {
-    return runtime_.fail("expected " + std::to_string(count) + " values to unpack, found " + std::to_string(items.size()));
+    return runtime_.fail("expected " + std::to_string(count) + " values to unpack, found " +
+                         std::to_string(items.size()));
   }
   for (std::size_t i = items.size(); i-- > 0;) push(std::move(items[i]));
   return true;

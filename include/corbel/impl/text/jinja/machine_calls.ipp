@@ -69,7 +69,8 @@ CORBEL_INLINE bool Machine::pop_arguments(const CallShape& shape, Arguments& out
   const std::size_t count = shape.positional + shape.keywords.size() + spread;
   std::size_t at = stack_.size() - count;
   for (std::uint32_t i = 0; i < shape.positional; ++i) out.positional.push_back(std::move(stack_[at++]));
-  for (const std::uint32_t name : shape.keywords) out.keywords.emplace_back(program_.names[name], std::move(stack_[at++]));
+  for (const std::uint32_t name : shape.keywords)
+    out.keywords.emplace_back(program_.names[name], std::move(stack_[at++]));
   if (shape.spread_list) {
     std::vector<Value> items;
     if (!iterate(runtime_, stack_[at++], items)) return false;
@@ -119,7 +120,8 @@ CORBEL_INLINE bool Machine::call(const Op& op) {
 
 CORBEL_INLINE bool Machine::begin_call(std::uint32_t parent, std::size_t target, std::size_t entry) {
   if (calls_.size() >= depth_) {
-    return runtime_.fail(Errc::kTemplateBudget, "macros and loops call each other deeper than " + std::to_string(depth_));
+    return runtime_.fail(Errc::kTemplateBudget,
+                         "macros and loops call each other deeper than " + std::to_string(depth_));
   }
   if (!runtime_.charge(16)) return false;
   calls_.push_back({next_, scope_, entry});
@@ -179,7 +181,8 @@ CORBEL_INLINE bool Machine::bind_arguments(const Macro& macro, const Arguments& 
   }
   for (const Macro::Parameter& parameter : macro.parameters) {
     if (parameter.has_default || find_local(scopes_[scope_], parameter.name) != nullptr) continue;
-    store(parameter.name, Value::undefined("parameter '" + std::string(program_.name(parameter.name)) + "' was not provided"));
+    store(parameter.name,
+          Value::undefined("parameter '" + std::string(program_.name(parameter.name)) + "' was not provided"));
   }
   if (macro.takes_varargs) {
     Value varargs;
@@ -193,8 +196,10 @@ CORBEL_INLINE bool Machine::bind_arguments(const Macro& macro, const Arguments& 
 
 CORBEL_INLINE bool Machine::call_loop(const Value& loop, const Arguments& arguments) {
   const Loop& state = loop.as_loop();
-  if (state.entry == 0 || !state.running) return runtime_.fail("only a running loop marked as 'recursive' can be called");
-  if (arguments.positional.size() != 1 || !arguments.keywords.empty()) return runtime_.fail("loop() takes one argument");
+  if (state.entry == 0 || !state.running)
+    return runtime_.fail("only a running loop marked as 'recursive' can be called");
+  if (arguments.positional.size() != 1 || !arguments.keywords.empty())
+    return runtime_.fail("loop() takes one argument");
   if (!begin_call(state.outer, state.entry, state.entry)) return false;
   loop_level_ = state.level + 1;
   push(arguments.positional[0]);

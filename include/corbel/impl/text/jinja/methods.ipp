@@ -1,4 +1,5 @@
-// Methods of strings, lists, dicts, numbers, loops and cyclers (text/jinja/builtins.hpp). None changes its object but for loops and cyclers.
+// Methods of strings, lists, dicts, numbers, loops and cyclers (text/jinja/builtins.hpp). None changes its object but
+// for loops and cyclers.
 #pragma once
 
 #include <corbel/text/jinja/builtins.hpp>
@@ -34,8 +35,8 @@ bool split_method(Runtime& runtime, const Value& self, const Arguments& argument
   Parameters parameters;
   const Text* separator = nullptr;
   std::int64_t limit = -1;
-  if (!parameters.bind(runtime, "split", arguments, {"sep", "maxsplit"}) ||
-      !parameters.string(runtime, 0, separator) || !parameters.integer(runtime, 1, -1, limit)) {
+  if (!parameters.bind(runtime, "split", arguments, {"sep", "maxsplit"}) || !parameters.string(runtime, 0, separator) ||
+      !parameters.integer(runtime, 1, -1, limit)) {
     return false;
   }
   if (separator != nullptr && separator->bytes.empty()) return runtime.fail("empty separator");
@@ -91,7 +92,8 @@ bool affix(Runtime& runtime, const Value& self, const Arguments& arguments, Valu
 template <Case kCase>
 bool case_method(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
-  if (!parameters.bind(runtime, "the method", arguments, {}) || !runtime.charge_bytes(self.as_view().size() * 4)) return false;
+  if (!parameters.bind(runtime, "the method", arguments, {}) || !runtime.charge_bytes(self.as_view().size() * 4))
+    return false;
   out = change_case(self.as_text(), kCase);
   return true;
 }
@@ -99,7 +101,8 @@ bool case_method(Runtime& runtime, const Value& self, const Arguments& arguments
 template <CharacterClass kClass>
 bool class_method(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
-  if (!parameters.bind(runtime, "the method", arguments, {}) || !runtime.charge_bytes(self.as_view().size())) return false;
+  if (!parameters.bind(runtime, "the method", arguments, {}) || !runtime.charge_bytes(self.as_view().size()))
+    return false;
   out = Value::boolean(all_of_class(self.as_view(), kClass));
   return true;
 }
@@ -146,8 +149,9 @@ bool find_method_of(Runtime& runtime, const Value& self, const Arguments& argume
   Parameters parameters;
   const Text* needle = nullptr;
   std::int64_t start = 0;
-  if (!parameters.bind(runtime, "find", arguments, {"sub", "start"}) || !needed_string(runtime, parameters, 0, needle) ||
-      !parameters.integer(runtime, 1, 0, start) || !runtime.charge_bytes(self.as_view().size())) {
+  if (!parameters.bind(runtime, "find", arguments, {"sub", "start"}) ||
+      !needed_string(runtime, parameters, 0, needle) || !parameters.integer(runtime, 1, 0, start) ||
+      !runtime.charge_bytes(self.as_view().size())) {
     return false;
   }
   const auto size = static_cast<std::int64_t>(self.as_text().characters);
@@ -187,14 +191,17 @@ template <bool kSuffix>
 bool remove_affix(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
   const Text* part = nullptr;
-  if (!parameters.bind(runtime, "removeprefix", arguments, {"prefix"}) || !needed_string(runtime, parameters, 0, part) ||
-      !runtime.charge_bytes(self.as_view().size())) {
+  if (!parameters.bind(runtime, "removeprefix", arguments, {"prefix"}) ||
+      !needed_string(runtime, parameters, 0, part) || !runtime.charge_bytes(self.as_view().size())) {
     return false;
   }
   const std::string_view text = self.as_view();
   const std::size_t size = part->bytes.size();
-  const bool found = size <= text.size() && (kSuffix ? text.substr(text.size() - size) : text.substr(0, size)) == part->bytes;
-  out = !found ? self : kSuffix ? slice_bytes(self.as_text(), 0, text.size() - size) : slice_bytes(self.as_text(), size, text.size());
+  const bool found =
+      size <= text.size() && (kSuffix ? text.substr(text.size() - size) : text.substr(0, size)) == part->bytes;
+  out = !found    ? self
+        : kSuffix ? slice_bytes(self.as_text(), 0, text.size() - size)
+                  : slice_bytes(self.as_text(), size, text.size());
   return true;
 }
 
@@ -226,12 +233,14 @@ bool justify(Runtime& runtime, const Value& self, const Arguments& arguments, Va
   std::int64_t width = 0;
   const Text* fill = nullptr;
   const Value* needed = nullptr;
-  if (!parameters.bind(runtime, "justify", arguments, {"width", "fillchar"}) || !parameters.required(runtime, 0, needed) ||
-      !parameters.integer(runtime, 0, 0, width) || !parameters.string(runtime, 1, fill)) {
+  if (!parameters.bind(runtime, "justify", arguments, {"width", "fillchar"}) ||
+      !parameters.required(runtime, 0, needed) || !parameters.integer(runtime, 0, 0, width) ||
+      !parameters.string(runtime, 1, fill)) {
     return false;
   }
   if (fill != nullptr && fill->characters != 1) return runtime.fail("the fill character must be one character long");
-  return pad(runtime, self.as_text(), width, kAlign, fill == nullptr ? std::string_view(" ") : std::string_view(fill->bytes), out);
+  return pad(runtime, self.as_text(), width, kAlign,
+             fill == nullptr ? std::string_view(" ") : std::string_view(fill->bytes), out);
 }
 
 // "{} {0} {name}" without format specifications.
@@ -267,7 +276,8 @@ inline bool format_method(Runtime& runtime, const Value& self, const Arguments& 
         if (keyword.as_view() == field) value = &argument;
       }
     }
-    if (value == nullptr) return runtime.fail("format: there is no argument for '{" + std::string(field.substr(0, 80)) + "}'");
+    if (value == nullptr)
+      return runtime.fail("format: there is no argument for '{" + std::string(field.substr(0, 80)) + "}'");
     if (!(value->is_undefined() ? true : append_str(runtime, *value, builder))) return false;
     at = end + 1;
   }
@@ -280,7 +290,8 @@ inline bool format_method(Runtime& runtime, const Value& self, const Arguments& 
 inline bool list_index(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
   const Value* wanted = nullptr;
-  if (!parameters.bind(runtime, "index", arguments, {"value"}) || !parameters.required(runtime, 0, wanted)) return false;
+  if (!parameters.bind(runtime, "index", arguments, {"value"}) || !parameters.required(runtime, 0, wanted))
+    return false;
   const std::vector<Value>& items = self.as_sequence().items;
   for (std::size_t i = 0; i < items.size(); ++i) {
     bool equal = false;
@@ -295,7 +306,8 @@ inline bool list_index(Runtime& runtime, const Value& self, const Arguments& arg
 inline bool list_count(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
   const Value* wanted = nullptr;
-  if (!parameters.bind(runtime, "count", arguments, {"value"}) || !parameters.required(runtime, 0, wanted)) return false;
+  if (!parameters.bind(runtime, "count", arguments, {"value"}) || !parameters.required(runtime, 0, wanted))
+    return false;
   std::int64_t count = 0;
   for (const Value& item : self.as_sequence().items) {
     bool equal = false;
@@ -329,14 +341,16 @@ inline bool dict_get(Runtime& runtime, const Value& self, const Arguments& argum
   Parameters parameters;
   const Value* key = nullptr;
   const Value* found = nullptr;
-  if (!parameters.bind(runtime, "get", arguments, {"key", "default"}) || !parameters.required(runtime, 0, key)) return false;
+  if (!parameters.bind(runtime, "get", arguments, {"key", "default"}) || !parameters.required(runtime, 0, key))
+    return false;
   if (!key->is_undefined() && !dict_find(runtime, self.as_dict(), *key, found)) return false;
   out = found != nullptr ? *found : parameters.value(1) != nullptr ? *parameters.value(1) : Value::none();
   return true;
 }
 
 inline bool bit_length(Runtime&, const Value& self, const Arguments&, Value& out) {
-  std::uint64_t size = self.as_int() < 0 ? 0 - static_cast<std::uint64_t>(self.as_int()) : static_cast<std::uint64_t>(self.as_int());
+  std::uint64_t size =
+      self.as_int() < 0 ? 0 - static_cast<std::uint64_t>(self.as_int()) : static_cast<std::uint64_t>(self.as_int());
   std::int64_t bits = 0;
   for (; size != 0; size >>= 1) ++bits;
   out = Value::integer(bits);

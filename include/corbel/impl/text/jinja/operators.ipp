@@ -181,7 +181,8 @@ CORBEL_INLINE bool unary(Runtime& runtime, OpCode code, const Value& value, Valu
     out = Value::real(code == OpCode::kNegate ? -value.as_double() : value.as_double());
     return true;
   }
-  return integer_arithmetic(runtime, code == OpCode::kNegate ? OpCode::kSubtract : OpCode::kAdd, 0, value.as_int(), out);
+  return integer_arithmetic(runtime, code == OpCode::kNegate ? OpCode::kSubtract : OpCode::kAdd, 0, value.as_int(),
+                            out);
 }
 
 // --- comparison
@@ -295,14 +296,16 @@ CORBEL_INLINE bool get_attribute(Runtime& runtime, const Value& value, std::stri
     out = value.as_cycle().items[value.as_cycle().position];
     return true;
   }
-  out = Value::undefined(std::string("'") + value.type_name() + "' object has no attribute '" + std::string(name) + "'");
+  out =
+      Value::undefined(std::string("'") + value.type_name() + "' object has no attribute '" + std::string(name) + "'");
   return true;
 }
 
 CORBEL_INLINE bool index_sequence(const Value& value, std::int64_t index, Value& out) {
   std::int64_t size = 0;
   if (value.is_string()) size = static_cast<std::int64_t>(value.as_text().characters);
-  if (value.is(Kind::kList) || value.is(Kind::kTuple)) size = static_cast<std::int64_t>(value.as_sequence().items.size());
+  if (value.is(Kind::kList) || value.is(Kind::kTuple))
+    size = static_cast<std::int64_t>(value.as_sequence().items.size());
   if (value.is(Kind::kRange)) size = value.as_range().count;
   if (index < 0) index += size;
   if (index < 0 || index >= size) return false;
@@ -382,7 +385,8 @@ CORBEL_INLINE bool get_slice(Runtime& runtime, const Value& value, const Value& 
   std::vector<std::size_t> starts;  // of the characters
   if (text) {
     if (!runtime.charge(static_cast<std::uint64_t>(size))) return false;
-    for (std::size_t at = 0; at < value.as_view().size(); at += character_length(value.as_view(), at)) starts.push_back(at);
+    for (std::size_t at = 0; at < value.as_view().size(); at += character_length(value.as_view(), at))
+      starts.push_back(at);
     starts.push_back(value.as_view().size());
   }
   TextBuilder builder;

@@ -82,30 +82,6 @@ CORBEL_INLINE bool append_string_repr(Runtime& runtime, const Text& text, TextBu
   return true;
 }
 
-CORBEL_INLINE bool append_items(Runtime& runtime, const Sequence& sequence, TextBuilder& out, std::uint32_t depth) {
-  bool first = true;
-  for (const Value& item : sequence.items) {
-    if (!first) out.append(", ", false);
-    first = false;
-    if (!append_repr(runtime, item, out, depth + 1)) return false;
-  }
-  return true;
-}
-
-CORBEL_INLINE bool append_entries(Runtime& runtime, const Dict& dict, TextBuilder& out, std::uint32_t depth) {
-  out.append("{", false);
-  bool first = true;
-  for (const auto& [key, value] : dict.entries) {
-    if (!first) out.append(", ", false);
-    first = false;
-    if (!append_repr(runtime, key, out, depth + 1)) return false;
-    out.append(": ", false);
-    if (!append_repr(runtime, value, out, depth + 1)) return false;
-  }
-  out.append("}", false);
-  return true;
-}
-
 CORBEL_INLINE void append_number(const Value& value, TextBuilder& out) {
   if (value.is(Kind::kBool)) return out.append(value.as_bool() ? "True" : "False", false);
   if (value.is(Kind::kFloat)) return out.append(float_repr(value.as_double()), false);
@@ -118,15 +94,7 @@ CORBEL_INLINE void append_range(const Range& range, TextBuilder& out) {
   out.append(text + ")", false);
 }
 
-CORBEL_INLINE bool append_repr(Runtime& runtime, const Value& value, TextBuilder& out, std::uint32_t depth) {
-  if (depth > kMaxValueDepth) return runtime.fail("a value contains itself, or nests too deep to be printed");
-  if (!runtime.charge(1)) return false;
-  const auto wrapped = [&](std::string_view before, std::string_view after) {
-    out.append(before, false);
-    if (!append_items(runtime, value.as_sequence(), out, depth)) return false;
-    out.append(after, false);
-    return true;
-  };
+CORBEL_INLINE bool append_scalar_repr(Runtime& runtime, const Value& value, TextBuilder& out) {
   switch (value.kind()) {
     case Kind::kNone:
       out.append("None", false);
@@ -141,32 +109,73 @@ CORBEL_INLINE bool append_repr(Runtime& runtime, const Value& value, TextBuilder
       return true;
     case Kind::kString:
       return append_string_repr(runtime, value.as_text(), out);
-    case Kind::kList:
-      return wrapped("[", "]");
-    case Kind::kTuple:
-      return wrapped("(", value.as_sequence().items.size() == 1 ? ",)" : ")");
-    case Kind::kKeys:
-      return wrapped("dict_keys([", "])");
-    case Kind::kValues:
-      return wrapped("dict_values([", "])");
-    case Kind::kItems:
-      return wrapped("dict_items([", "])");
-    case Kind::kDict:
-      return append_entries(runtime, value.as_dict(), out, depth);
-    case Kind::kNamespace:
-      out.append("<Namespace ", false);
-      if (!append_entries(runtime, value.as_dict(), out, depth)) return false;
-      out.append(">", false);
-      return true;
     case Kind::kRange:
       append_range(value.as_range(), out);
       return true;
     default:
-      out.append("<", false);
-      out.append(value.type_name(), false);
-      out.append(">", false);
+      out.append(std::string("<") + value.type_name() + ">", false);
       return true;
   }
+}
+
+// What stands around the items of a container; empty for everything else. Functions that nest keep their frames small.
+struct Brackets {
+  const char* open;
+  const char* close;
+};
+
+CORBEL_INLINE Brackets brackets_of(const Value& value) noexcept {
+  switch (value.kind()) {
+    case Kind::kList:
+      return {"[", "]"};
+    case Kind::kTuple:
+      return {"(", value.as_sequence().items.size() == 1 ? ",)" : ")"};
+    case Kind::kKeys:
+      return {"dict_keys([", "])"};
+    case Kind::kValues:
+      return {"dict_values([", "])"};
+    case Kind::kItems:
+      return {"dict_items([", "])"};
+    case Kind::kDict:
+      return {"{", "}"};
+    case Kind::kNamespace:
+      return {"<Namespace {", "}>"};
+    default:
+      return {nullptr, nullptr};
+  }
+}
+
+CORBEL_INLINE bool append_items(Runtime& runtime, const Sequence& sequence, TextBuilder& out, std::uint32_t depth) {
+  for (std::size_t i = 0; i < sequence.items.size(); ++i) {
+    if (i > 0) out.append(", ", false);
+    if (!append_repr(runtime, sequence.items[i], out, depth)) return false;
+  }
+  return true;
+}
+
+CORBEL_INLINE bool append_entries(Runtime& runtime, const Dict& dict, TextBuilder& out, std::uint32_t depth) {
+  for (std::size_t i = 0; i < dict.entries.size(); ++i) {
+    if (i > 0) out.append(", ", false);
+    if (!append_repr(runtime, dict.entries[i].first, out, depth)) return false;
+    out.append(": ", false);
+    if (!append_repr(runtime, dict.entries[i].second, out, depth)) return false;
+  }
+  return true;
+}
+
+CORBEL_INLINE bool append_repr(Runtime& runtime, const Value& value, TextBuilder& out, std::uint32_t depth) {
+  if (depth > kMaxValueDepth) return runtime.fail("a value contains itself, or nests too deep to be printed");
+  if (!runtime.charge(1)) return false;
+  const Brackets brackets = brackets_of(value);
+  if (brackets.open == nullptr) return append_scalar_repr(runtime, value, out);
+  out.append(brackets.open, false);
+  const bool mapping = value.is(Kind::kDict) || value.is(Kind::kNamespace);
+  if (mapping ? !append_entries(runtime, value.as_dict(), out, depth + 1)
+              : !append_items(runtime, value.as_sequence(), out, depth + 1)) {
+    return false;
+  }
+  out.append(brackets.close, false);
+  return true;
 }
 
 CORBEL_INLINE bool append_str(Runtime& runtime, const Value& value, TextBuilder& out) {

@@ -112,7 +112,7 @@ CORBEL_INLINE Value change_case(const Text& text, Case to) {
       if (to == Case::kTitle || to == Case::kTitleFilter) title = starts_word(to, before, after_letter);
       upper = upper || title;
       if (upper) {
-        append_upper(piece, point.value, title);
+        append_upper(piece, point.value, title && to != Case::kTitleFilter);
       } else {
         append_lower(piece, text.bytes, at, point.value, after_letter);
       }
@@ -252,9 +252,9 @@ CORBEL_INLINE std::vector<Value> split_lines(const Text& text, bool keep_ends) {
   for (std::size_t at = 0; at < bytes.size();) {
     const detail::CodePoint point = detail::decode_utf8(bytes, at);
     std::size_t length = point.length == 0 ? 1 : point.length;
-    const bool ends = point.length != 0 && ((point.value >= 0x0A && point.value <= 0x0D) ||
-                                            (point.value >= 0x1C && point.value <= 0x1E) || point.value == 0x85 ||
-                                            point.value == 0x2028 || point.value == 0x2029);
+    const bool ends = point.length != 0 &&
+                      ((point.value >= 0x0A && point.value <= 0x0D) || (point.value >= 0x1C && point.value <= 0x1E) ||
+                       point.value == 0x85 || point.value == 0x2028 || point.value == 0x2029);
     if (point.value == '\r' && at + 1 < bytes.size() && bytes[at + 1] == '\n') length = 2;
     if (ends) {
       out.push_back(slice_bytes(text, begin, keep_ends ? at + length : at));
@@ -312,9 +312,8 @@ CORBEL_INLINE std::size_t byte_of_character(const Text& text, std::size_t charac
 
 CORBEL_INLINE bool pad(Runtime& runtime, const Text& text, std::int64_t width, Align align, std::string_view fill,
                        Value& out) {
-  const std::size_t missing = width > static_cast<std::int64_t>(text.characters)
-                                  ? static_cast<std::size_t>(width) - text.characters
-                                  : 0;
+  const std::size_t missing =
+      width > static_cast<std::int64_t>(text.characters) ? static_cast<std::size_t>(width) - text.characters : 0;
   if (missing > 0 && !runtime.charge(1 + missing)) return false;
   if (!runtime.charge_bytes(text.bytes.size())) return false;
   // Python puts the odd one to the left where the width is odd.

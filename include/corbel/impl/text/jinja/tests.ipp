@@ -33,7 +33,8 @@ inline bool is_string(const Value& v) { return v.is_string(); }
 inline bool is_mapping(const Value& v) { return v.is(Kind::kDict); }
 inline bool never(const Value&) { return false; }
 inline bool is_iterable(const Value& v) {
-  return v.is_undefined() || v.is_string() || v.is_sequence() || v.is(Kind::kDict) || v.is(Kind::kRange) || v.is(Kind::kLoop);
+  return v.is_undefined() || v.is_string() || v.is_sequence() || v.is(Kind::kDict) || v.is(Kind::kRange) ||
+         v.is(Kind::kLoop);
 }
 inline bool is_sequence(const Value& v) {
   return v.is_undefined() || v.is_string() || v.is(Kind::kList) || v.is(Kind::kTuple) || v.is(Kind::kDict) ||
@@ -70,7 +71,8 @@ bool comparison(Runtime& runtime, const Value& value, const Arguments& arguments
 inline bool sameas(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
   Parameters parameters;
   const Value* other = nullptr;
-  if (!parameters.bind(runtime, "sameas", arguments, {"other"}) || !parameters.required(runtime, 0, other)) return false;
+  if (!parameters.bind(runtime, "sameas", arguments, {"other"}) || !parameters.required(runtime, 0, other))
+    return false;
   out = Value::boolean(same(value, *other));
   return true;
 }
