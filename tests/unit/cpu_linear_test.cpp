@@ -1,4 +1,5 @@
-// Packing and linear layers of the CPU backend: exact for every type, and equal to the bit whatever the company of a row.
+// Packing and linear layers of the CPU backend: exact for every type, and equal to the bit whatever the company of a
+// row.
 #include <corbel/backends/cpu/cpu_backend.hpp>
 #include <corbel/context.hpp>
 #include <corbel/dtype.hpp>
@@ -89,8 +90,7 @@ TEST_CASE("cpu: packed rows equal the reference dequantization bit for bit, for 
     INFO(type.name);
     // 37 rows: two whole groups and a part of one.
     const std::uint64_t cols = type.block_elements == 1 ? 71 : 512;
-    const hal::WeightSpec spec{{quantized_part(type.dtype, 37, cols, rng)},
-                               hal::kUseEmbedding | hal::kUseLinear};
+    const hal::WeightSpec spec{{quantized_part(type.dtype, 37, cols, rng)}, hal::kUseEmbedding | hal::kUseLinear};
     const Matrix expected = dequantized(spec);
     auto weight = backend->prepare(spec);
     REQUIRE(weight.ok());
@@ -130,16 +130,19 @@ TEST_CASE("cpu: linear of every type against exact arithmetic on the same quanti
       const Matrix y = run_linear(context, spec.parts, bias.data, x);
       double worst = 0;
       for (std::size_t r = 0; r < num_x; ++r) {
-        std::vector<double> xs = plain ? std::vector<double>(x.row(r), x.row(r) + cols) : as_quantized(x.row(r), x.cols);
+        std::vector<double> xs =
+            plain ? std::vector<double>(x.row(r), x.row(r) + cols) : as_quantized(x.row(r), x.cols);
         for (std::size_t c = 0; c < rows; ++c) {
           double sum = static_cast<double>(bias.data[c]), magnitude = std::fabs(sum);
           for (std::size_t k = 0; k < w.cols; ++k) {
             sum += static_cast<double>(w.at(c, k)) * xs[k];
             magnitude += std::fabs(static_cast<double>(w.at(c, k)) * xs[k]);
           }
-          // Types with a minimum add two terms that nearly cancel: their size is about that of all products with the minimum.
+          // Types with a minimum add two terms that nearly cancel: their size is about that of all products with the
+          // minimum.
           const double steps = plain ? static_cast<double>(cols) : 2.0 * static_cast<double>(cols) / 16;
-          worst = std::max(worst, std::fabs(static_cast<double>(y.at(r, c)) - sum) / (0x1p-24 * (steps + 8) * magnitude * 4));
+          worst = std::max(worst,
+                           std::fabs(static_cast<double>(y.at(r, c)) - sum) / (0x1p-24 * (steps + 8) * magnitude * 4));
         }
       }
       CHECK(worst <= 1);
@@ -239,7 +242,9 @@ TEST_CASE("cpu: prepare names what it refuses") {
   class Reader final : public hal::ByteSource {
    public:
     explicit Reader(std::shared_ptr<const hal::ByteSource> inner) : inner_(std::move(inner)) {}
-    corbel::Status read(std::uint64_t offset, std::span<std::byte> out) const override { return inner_->read(offset, out); }
+    corbel::Status read(std::uint64_t offset, std::span<std::byte> out) const override {
+      return inner_->read(offset, out);
+    }
 
    private:
     std::shared_ptr<const hal::ByteSource> inner_;

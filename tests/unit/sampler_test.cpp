@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/alloc_counter.hpp"
+
 namespace {
 
 using corbel::Errc;
@@ -212,8 +214,9 @@ TEST_CASE("sampler: the distribution equals a double-precision oracle", "[sample
     }
     ++compared;
     const std::vector<TokenProbability> actual = distribution(sampler, logits);
-    INFO("round " << round << " vocab " << vocab << " top_k " << options.top_k << " top_p " << options.top_p << " min_p "
-                  << options.min_p << " typical_p " << options.typical_p << " temperature " << options.temperature);
+    INFO("round " << round << " vocab " << vocab << " top_k " << options.top_k << " top_p " << options.top_p
+                  << " min_p " << options.min_p << " typical_p " << options.typical_p << " temperature "
+                  << options.temperature);
     REQUIRE(actual.size() == expected.probabilities.size());
     std::size_t i = 0;
     for (const auto& [id, p] : expected.probabilities) {
@@ -233,12 +236,11 @@ TEST_CASE("sampler: sampled frequencies follow the distribution", "[sampler]") {
   std::vector<float> logits(50);
   std::normal_distribution<float> normal(0.0f, 1.5f);
   for (float& logit : logits) logit = normal(rng);
-  const auto chi_square = [&](const SamplerOptions& options) {
+  const auto chi_square = [&](const SamplerOptions& options, int num_draws) {
     auto sampler = *Sampler<>::create(options);
     const std::vector<TokenProbability> expected = distribution(sampler, logits);
     std::vector<double> counts(logits.size());
-    constexpr int kDraws = 1'000'000;
-    for (int i = 0; i < kDraws; ++i) {
+    for (int i = 0; i < num_draws; ++i) {
       const auto token = sampler.sample(logits);
       counts[static_cast<std::size_t>(*token)] += 1.0;
       static_cast<void>(sampler.accept(*token));
@@ -246,17 +248,18 @@ TEST_CASE("sampler: sampled frequencies follow the distribution", "[sampler]") {
     double sum = 0.0;
     double drawn = 0.0;
     for (const TokenProbability& e : expected) {
-      const double want = e.probability * kDraws;
+      const double want = e.probability * num_draws;
       const double got = counts[static_cast<std::size_t>(e.id)];
       sum += (got - want) * (got - want) / want;
       drawn += got;
     }
-    CHECK(drawn == kDraws);  // nothing outside the distribution
+    CHECK(drawn == num_draws);  // nothing outside the distribution
     const auto freedom = static_cast<double>(expected.size() - 1);
     return (sum - freedom) / std::sqrt(2.0 * freedom);  // about standard normal
   };
-  CHECK(std::fabs(chi_square({.seed = 1})) < 4.0);
-  CHECK(std::fabs(chi_square({.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.02f, .seed = 7})) < 4.0);
+  CHECK(std::fabs(chi_square({.seed = 1}, 1'000'000)) < 4.0);
+  CHECK(std::fabs(chi_square({.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.02f, .seed = 7}, 200'000)) <
+        4.0);
 }
 
 TEST_CASE("sampler: known answers of the random numbers", "[sampler]") {
@@ -369,6 +372,33 @@ TEST_CASE("sampler: greedy takes the lowest id of the largest logits", "[sampler
   CHECK(*stages.sample(std::vector<float>{3.0f, 2.0f}) == 0);
   REQUIRE(stages.accept(0).ok());
   CHECK(*stages.sample(std::vector<float>{3.0f, 2.0f}) == 1);
+}
+
+TEST_CASE("sampler: nothing is allocated per token", "[sampler]") {
+  std::mt19937 rng(21);
+  std::normal_distribution<float> normal(0.0f, 2.0f);
+  std::vector<float> logits(5000);
+  for (float& logit : logits) logit = normal(rng);
+  for (const SamplerOptions& options :
+       {SamplerOptions{.temperature = 0.0f}, SamplerOptions{}, SamplerOptions{.temperature = 0.8f, .top_p = 0.99f},
+        SamplerOptions{
+            .top_k = 40, .min_p = 0.01f, .typical_p = 0.9f, .frequency_penalty = 0.1f, .penalty_window = 64}}) {
+    auto sampler = *Sampler<>::create(options);
+    const auto run = [&](int count) {
+      bool ok = true;
+      for (int i = 0; i < count; ++i) {
+        const auto token = sampler.sample(logits);
+        ok = ok && token.ok() && sampler.accept(*token % 50).ok();
+      }
+      return ok;
+    };
+    REQUIRE(run(200));
+    const corbel_test::AllocationScope scope;
+    const bool ok = run(200);
+    const std::uint64_t count = scope.stats().count;
+    CHECK(ok);
+    CHECK(count == 0);
+  }
 }
 
 TEST_CASE("sampler: top-k of a large vocabulary keeps exactly k, lowest ids first", "[sampler]") {

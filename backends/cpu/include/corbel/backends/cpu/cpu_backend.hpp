@@ -1,8 +1,9 @@
 // CpuBackend: packed weights, vector kernels for several instruction levels in one binary, and the context's threads.
 //
-// The level is chosen once, when the backend is made (ContextOptions::isa, force_isa). Quantized weights meet activations that are quantized to 8 bits,
-// one scale per 32 of a row; plain weights meet float32. Every output is reduced in one order that depends on its own row alone: results are bit-equal
-// for any number of threads, rows, chunks and any cache block size, and may differ between levels.
+// The level is chosen once, when the backend is made (ContextOptions::isa, force_isa). Quantized weights meet
+// activations that are quantized to 8 bits, one scale per 32 of a row; plain weights meet float32. Every output is
+// reduced in one order that depends on its own row alone: results are bit-equal for any number of threads, rows, chunks
+// and any cache block size, and may differ between levels.
 #pragma once
 
 #include <corbel/backends/cpu/kernel_table.hpp>
@@ -21,8 +22,9 @@
 
 CORBEL_NAMESPACE_BEGIN
 
-/// The CPU backend; the members are those of hal::Backend. Work runs at once, on the calling thread and the context's executor, so a stream holds nothing
-/// and synchronize() has nothing to wait for. Const members may be called from several threads.
+/// The CPU backend; the members are those of hal::Backend. Work runs at once, on the calling thread and the context's
+/// executor, so a stream holds nothing and synchronize() has nothing to wait for. Const members may be called from
+/// several threads.
 class CORBEL_API CpuBackend {
  public:
   static constexpr const char* kName = "cpu";
@@ -52,7 +54,8 @@ class CORBEL_API CpuBackend {
       const std::byte* groups = nullptr;
     };
     const std::vector<Segment>& segments() const noexcept { return segments_; }
-    /// Dequantizes row `index` (over all segments) into out [cols()], equal to the reference dequantization bit for bit.
+    /// Dequantizes row `index` (over all segments) into out [cols()], equal to the reference dequantization bit for
+    /// bit.
     void read_row(std::uint64_t index, float* out) const noexcept;
     /// The elements of a vector [cols()].
     const float* vector() const noexcept { return reinterpret_cast<const float*>(memory_.data()); }
@@ -72,8 +75,8 @@ class CORBEL_API CpuBackend {
 
   Result<Buffer> allocate(std::uint64_t bytes, std::string_view what) const;
 
-  /// Errors: kUnsupported where a row is not a whole number of blocks; kShapeMismatch where parts differ in columns; kBadValue (tensor, block) for a
-  /// NaN or an infinity; kOverflow; kOutOfMemory; those of the sources.
+  /// Errors: kUnsupported where a row is not a whole number of blocks; kShapeMismatch where parts differ in columns;
+  /// kBadValue (tensor, block) for a NaN or an infinity; kOverflow; kOutOfMemory; those of the sources.
   Result<Weight> prepare(const hal::WeightSpec& spec) const;
   /// Saturates where a size does not fit.
   std::uint64_t weight_bytes(const hal::WeightSpec& spec) const noexcept;
@@ -88,7 +91,8 @@ class CORBEL_API CpuBackend {
   Status download(Stream& stream, const Buffer& from, std::uint64_t offset, void* to, std::uint64_t bytes) const;
   Status copy_kv_block(Stream& stream, Buffer& kv, const hal::KvLayout& layout, std::int32_t from,
                        std::int32_t to) const;
-  /// Runs the program. A batch that contradicts its layout, the weights or the cache is Errc::kInternal, found before anything is written.
+  /// Runs the program. A batch that contradicts its layout, the weights or the cache is Errc::kInternal, found before
+  /// anything is written.
   Status run(Stream& stream, const hal::Bindings<CpuBackend>& bindings) const;
   Status synchronize(Stream&) const noexcept { return {}; }
 

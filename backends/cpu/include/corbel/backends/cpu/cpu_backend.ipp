@@ -1,4 +1,5 @@
-// Definitions of cpu_backend.hpp: the choice of a level, memory, weights, copies. prepare.hpp packs, runner.ipp runs programs.
+// Definitions of cpu_backend.hpp: the choice of a level, memory, weights, copies. prepare.hpp packs, runner.ipp runs
+// programs.
 #pragma once
 
 #include <corbel/backends/cpu/cpu_backend.hpp>
@@ -8,10 +9,9 @@
 #include <corbel/detail/fp_environment.hpp>
 #include <corbel/detail/guard.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -101,10 +101,14 @@ CORBEL_INLINE Result<CpuBackend::Weight> CpuBackend::prepare(const hal::WeightSp
 
 CORBEL_INLINE bool CpuBackend::supports(const hal::Op& op, const hal::Program&) const noexcept {
   switch (op.kind) {
-    case hal::OpKind::kNorm: return op.norm.group != 0;
-    case hal::OpKind::kRope: return op.rope.rotary_dim % 2 == 0 && op.rope.rotary_dim <= op.rope.head_dim;
-    case hal::OpKind::kAttention: return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0;
-    default: return true;
+    case hal::OpKind::kNorm:
+      return op.norm.group != 0;
+    case hal::OpKind::kRope:
+      return op.rope.rotary_dim % 2 == 0 && op.rope.rotary_dim <= op.rope.head_dim;
+    case hal::OpKind::kAttention:
+      return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0;
+    default:
+      return true;
   }
 }
 

@@ -1,4 +1,5 @@
-// From stored rows to packed groups, and back. Layouts of the stored blocks: facts of the GGUF specification. Private to the backend.
+// From stored rows to packed groups, and back. Layouts of the stored blocks: facts of the GGUF specification. Private
+// to the backend.
 #pragma once
 
 #include <corbel/backends/cpu/packed.hpp>
@@ -18,8 +19,8 @@ namespace cpu {
 
 inline constexpr std::size_t kMaxBlockElements = 256;
 
-/// One stored block as codes, scales and minima: value i is scales[i / g] * (codes[i] - zero) or scales[i / g] * codes[i] + minima[i / g], g being the
-/// format's scale_columns.
+/// One stored block as codes, scales and minima: value i is scales[i / g] * (codes[i] - zero) or scales[i / g] *
+/// codes[i] + minima[i / g], g being the format's scale_columns.
 struct UnpackedBlock {
   std::uint8_t codes[kMaxBlockElements];
   float scales[kMaxBlockElements / 16];
@@ -34,9 +35,7 @@ class StoredBlock {
   std::uint32_t u32(std::size_t at) const noexcept {
     return u8(at) | u8(at + 1) << 8 | u8(at + 2) << 16 | u8(at + 3) << 24;
   }
-  float f16(std::size_t at) const noexcept {
-    return f16_to_f32(static_cast<std::uint16_t>(u8(at) | u8(at + 1) << 8));
-  }
+  float f16(std::size_t at) const noexcept { return f16_to_f32(static_cast<std::uint16_t>(u8(at) | u8(at + 1) << 8)); }
   float small(std::size_t at) const noexcept { return static_cast<float>(static_cast<std::int8_t>(u8(at))); }
 
  private:
@@ -65,7 +64,8 @@ inline void unpack_32(StoredBlock in, bool has_minimum, bool has_fifth_bits, Unp
   }
 }
 
-/// Q4_K and Q5_K: d, dmin, 8 pairs of 6-bit scale and minimum in 12 bytes, perhaps 256 fifth bits, 256 x 4 bits. Products with d are exact in float32.
+/// Q4_K and Q5_K: d, dmin, 8 pairs of 6-bit scale and minimum in 12 bytes, perhaps 256 fifth bits, 256 x 4 bits.
+/// Products with d are exact in float32.
 inline void unpack_k(StoredBlock in, bool has_fifth_bits, UnpackedBlock& out) noexcept {
   const float d = in.f16(0), dmin = in.f16(2);
   for (std::size_t group = 0; group < 8; ++group) {
@@ -108,7 +108,8 @@ inline void unpack_q3_k(StoredBlock in, UnpackedBlock& out) noexcept {
     const std::size_t codes = 32 + group / 8 * 32 + lane;
     for (std::size_t i = 0; i < 16; ++i) {
       const std::uint32_t third = in.u8(lane + i) >> (group / 2) & 1u;
-      out.codes[group * 16 + i] = static_cast<std::uint8_t>((in.u8(codes + i) >> (group % 8 / 2 * 2) & 3u) | third << 2);
+      out.codes[group * 16 + i] =
+          static_cast<std::uint8_t>((in.u8(codes + i) >> (group % 8 / 2 * 2) & 3u) | third << 2);
     }
   }
 }
@@ -130,20 +131,30 @@ inline void unpack_q6_k(StoredBlock in, UnpackedBlock& out) noexcept {
 inline void unpack_block(DType dtype, const std::byte* bytes, UnpackedBlock& out) noexcept {
   const StoredBlock in(bytes);
   switch (dtype) {
-    case DType::kQ4_0: return unpack_32(in, false, false, out);
-    case DType::kQ4_1: return unpack_32(in, true, false, out);
-    case DType::kQ5_0: return unpack_32(in, false, true, out);
-    case DType::kQ5_1: return unpack_32(in, true, true, out);
+    case DType::kQ4_0:
+      return unpack_32(in, false, false, out);
+    case DType::kQ4_1:
+      return unpack_32(in, true, false, out);
+    case DType::kQ5_0:
+      return unpack_32(in, false, true, out);
+    case DType::kQ5_1:
+      return unpack_32(in, true, true, out);
     case DType::kQ8_0:
       out.scales[0] = in.f16(0);
       for (std::size_t i = 0; i < 32; ++i) out.codes[i] = static_cast<std::uint8_t>(in.u8(2 + i) ^ 0x80u);
       return;
-    case DType::kQ2_K: return unpack_q2_k(in, out);
-    case DType::kQ3_K: return unpack_q3_k(in, out);
-    case DType::kQ4_K: return unpack_k(in, false, out);
-    case DType::kQ5_K: return unpack_k(in, true, out);
-    case DType::kQ6_K: return unpack_q6_k(in, out);
-    default: return;
+    case DType::kQ2_K:
+      return unpack_q2_k(in, out);
+    case DType::kQ3_K:
+      return unpack_q3_k(in, out);
+    case DType::kQ4_K:
+      return unpack_k(in, false, out);
+    case DType::kQ5_K:
+      return unpack_k(in, true, out);
+    case DType::kQ6_K:
+      return unpack_q6_k(in, out);
+    default:
+      return;
   }
 }
 
@@ -176,7 +187,8 @@ inline void write_record(const PackedFormat& format, const UnpackedBlock& block,
       if (format.code_bits == 8) {
         record[quad * 64 + lane * 4 + i] = std::byte{code};
       } else if (quad % 2 == 0) {
-        record[quad / 2 * 64 + lane * 4 + i] = std::byte{static_cast<std::uint8_t>(code | codes[quad * 4 + 4 + i] << 4)};
+        record[quad / 2 * 64 + lane * 4 + i] =
+            std::byte{static_cast<std::uint8_t>(code | codes[quad * 4 + 4 + i] << 4)};
       }
     }
   }
@@ -235,8 +247,7 @@ inline void read_packed_row(DType dtype, const std::byte* group, std::size_t lan
     }
     const std::size_t at =
         format.code_bytes() + (column / format.scale_columns * kGroupRows + lane) * format.scale_bytes;
-    const float value =
-        read_scale(format, record + at) * static_cast<float>(static_cast<std::int32_t>(code) - zero);
+    const float value = read_scale(format, record + at) * static_cast<float>(static_cast<std::int32_t>(code) - zero);
     out[k] = format.has_minimum ? value + read_scale(format, record + at + format.scales_bytes()) : value;
   }
 }

@@ -1,4 +1,5 @@
-// Packs a weight in parallel pieces: each worker reads some groups of rows, checks them and writes them in their packed form. Private to the backend.
+// Packs a weight in parallel pieces: each worker reads some groups of rows, checks them and writes them in their packed
+// form. Private to the backend.
 #pragma once
 
 #include <corbel/backends/cpu/cpu_backend.hpp>
@@ -7,12 +8,11 @@
 #include <corbel/detail/checked.hpp>
 #include <corbel/hal/weights.hpp>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <fmt/format.h>
 #include <limits>
 #include <optional>
 #include <span>
@@ -51,8 +51,9 @@ inline std::optional<std::uint64_t> packed_bytes(const hal::WeightSpec& spec) no
 inline Status check_part(const hal::WeightPart& part, const hal::WeightSpec& spec) {
   const DTypeTraits& type = traits(part.dtype);
   if (part.cols % type.block_elements != 0) {
-    return Status(Errc::kUnsupported, fmt::format("tensor '{}': rows of {} elements are not whole blocks of {} ({} elements)",
-                                                  part.name, part.cols, type.name, type.block_elements));
+    return Status(Errc::kUnsupported,
+                  fmt::format("tensor '{}': rows of {} elements are not whole blocks of {} ({} elements)", part.name,
+                              part.cols, type.name, type.block_elements));
   }
   if ((spec.uses & hal::kUseVector) == 0 && part.cols != spec.cols()) {
     return Status(Errc::kShapeMismatch, fmt::format("tensor '{}': {} columns, expected {} as in '{}'", part.name,
@@ -143,7 +144,8 @@ class Packer {
     const std::uint64_t num_rows = std::min(groups_per_piece_ * kGroupRows, part_.rows - first_row);
     const std::byte* rows = scratch;
     if (bytes_.empty()) {
-      worker.status = part_.source->read(first_row * row_bytes_, {scratch, static_cast<std::size_t>(num_rows * row_bytes_)});
+      worker.status =
+          part_.source->read(first_row * row_bytes_, {scratch, static_cast<std::size_t>(num_rows * row_bytes_)});
       if (!worker.status.ok()) return false;
     } else {
       rows = bytes_.data() + first_row * row_bytes_;
@@ -157,7 +159,8 @@ class Packer {
     }
     const std::uint64_t stride = group_bytes(part_.dtype, part_.cols);
     for (std::uint64_t row = 0; row < num_rows; row += kGroupRows) {
-      pack_group(part_.dtype, rows + row * row_bytes_, static_cast<std::size_t>(std::min<std::uint64_t>(kGroupRows, num_rows - row)),
+      pack_group(part_.dtype, rows + row * row_bytes_,
+                 static_cast<std::size_t>(std::min<std::uint64_t>(kGroupRows, num_rows - row)),
                  static_cast<std::size_t>(row_bytes_), static_cast<std::size_t>(part_.cols),
                  groups_ + (first_row + row) / kGroupRows * stride);
     }

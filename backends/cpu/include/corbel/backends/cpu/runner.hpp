@@ -1,5 +1,5 @@
-// Runs a program on the CPU backend: finds the memory of values and weights, checks the batch, and divides each op into tasks for the kernels.
-// Private to the backend.
+// Runs a program on the CPU backend: finds the memory of values and weights, checks the batch, and divides each op into
+// tasks for the kernels. Private to the backend.
 #pragma once
 
 #include <corbel/backends/cpu/cpu_backend.hpp>
@@ -107,8 +107,9 @@ class Runner {
         num_tasks, [](void* argument, std::size_t index) noexcept { (*static_cast<const Body*>(argument))(index); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
-  /// Calls body(begin, end) for consecutive ranges of [0, count): one where the whole is less than a parallel region is worth, else several per
-  /// thread, so that a thread that loses its core does not keep the others waiting. `cost` is that of one item, in float operations or so.
+  /// Calls body(begin, end) for consecutive ranges of [0, count): one where the whole is less than a parallel region is
+  /// worth, else several per thread, so that a thread that loses its core does not keep the others waiting. `cost` is
+  /// that of one item, in float operations or so.
   template <class Body>
   void divide(std::size_t count, std::size_t cost, const Body& body) const noexcept {
     constexpr std::size_t kWorthwhile = 32768;  // some 2 us of vector work: the price of a region

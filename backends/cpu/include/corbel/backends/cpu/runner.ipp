@@ -5,15 +5,15 @@
 #include <corbel/detail/compiler.hpp>
 #include <corbel/detail/exact_math.hpp>
 
-#include <fmt/format.h>
-
 #include <cstring>
+#include <fmt/format.h>
 
 CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
 
-/// out[i] = scale * cos(p f[i]), out[count + i] = scale * sin(p f[i]). The angle is a float32 product: models are trained with that rounding.
+/// out[i] = scale * cos(p f[i]), out[count + i] = scale * sin(p f[i]). The angle is a float32 product: models are
+/// trained with that rounding.
 inline void rope_table_row(std::int32_t position, const float* frequencies, std::size_t count, float scale,
                            float* out) noexcept {
   for (std::size_t i = 0; i < count; ++i) {
@@ -33,18 +33,27 @@ namespace cpu {
 
 CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
   switch (op.kind) {
-    case hal::OpKind::kEmbed: return embed(op);
-    case hal::OpKind::kRopeTable: return rope_table(op);
-    case hal::OpKind::kNorm: return norm(op);
-    case hal::OpKind::kLinear: return linear(op);
-    case hal::OpKind::kRope: return rope(op);
-    case hal::OpKind::kKvAppend: return kv_append(op);
-    case hal::OpKind::kAttention: return attention(op);
+    case hal::OpKind::kEmbed:
+      return embed(op);
+    case hal::OpKind::kRopeTable:
+      return rope_table(op);
+    case hal::OpKind::kNorm:
+      return norm(op);
+    case hal::OpKind::kLinear:
+      return linear(op);
+    case hal::OpKind::kRope:
+      return rope(op);
+    case hal::OpKind::kKvAppend:
+      return kv_append(op);
+    case hal::OpKind::kAttention:
+      return attention(op);
     case hal::OpKind::kActivation:
     case hal::OpKind::kAdd:
     case hal::OpKind::kScale:
-    case hal::OpKind::kSoftcap: return elementwise(op);
-    case hal::OpKind::kSelectRows: return select_rows(op);
+    case hal::OpKind::kSoftcap:
+      return elementwise(op);
+    case hal::OpKind::kSelectRows:
+      return select_rows(op);
   }
 }
 
@@ -80,12 +89,14 @@ CORBEL_INLINE void Runner::rope(const hal::Op& op) const noexcept {
   });
 }
 
-// First the rows are quantized, then tasks divide the groups of the weight. A task passes over some rows at a time, whose activations stay in a
-// second-level cache beside the task's weights.
+// First the rows are quantized, then tasks divide the groups of the weight. A task passes over some rows at a time,
+// whose activations stay in a second-level cache beside the task's weights.
 CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
   constexpr std::size_t kRowsBytes = 192 << 10;
   constexpr std::size_t kTasksPerThread = 8;
-  constexpr std::size_t kWorthwhile = 1 << 17;  // multiplications that are done before a parallel region has begun
+  // Multiplications of a task: some microseconds, and long enough a stretch of weights for the hardware prefetcher. A
+  // linear of fewer is not divided.
+  constexpr std::size_t kTaskSize = 1 << 17;
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
   const CpuBackend::Weight& w = weight(op.weight);
   const float* bias = vector_or_null(op.bias);
@@ -104,10 +115,14 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
              [&](std::size_t r) { kernels_.quantize_row(in.row(r), in.cols, blocks + r * num_blocks); });
   }
 
-  const std::size_t rows_at_once = std::max<std::size_t>(16, kRowsBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16);
+  const std::size_t rows_at_once =
+      std::max<std::size_t>(16, kRowsBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16);
   const std::size_t threads = context_.concurrency();
-  const bool small = in.rows * in.cols * num_groups * kGroupRows < kWorthwhile;
-  const std::size_t num_tasks = threads == 1 || small ? 1 : std::min(num_groups, threads * kTasksPerThread);
+  const std::size_t size = in.rows * in.cols * num_groups * kGroupRows;
+  const std::size_t num_tasks =
+      threads == 1 || size < kTaskSize
+          ? 1
+          : std::min(num_groups, std::clamp(size / kTaskSize, threads, threads * kTasksPerThread));
   tasks(num_tasks, [&](std::size_t task) {
     const std::size_t begin = num_groups * task / num_tasks, end = num_groups * (task + 1) / num_tasks;
     for (std::size_t row = 0; row < in.rows; row += rows_at_once) {
@@ -159,8 +174,8 @@ CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
   });
 }
 
-// A task is some rows by the heads that share a kv head, so that keys and values are read once for all of them. With few rows the heads are divided
-// further, so that all threads have something to do.
+// A task is some rows by the heads that share a kv head, so that keys and values are read once for all of them. With
+// few rows the heads are divided further, so that all threads have something to do.
 CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
   constexpr std::size_t kRowsPerTask = 16, kHeadsPerTask = 4;
   static_assert(kRowsPerTask * kHeadsPerTask <= kMaxAttentionRows);
@@ -177,7 +192,11 @@ CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
 
   const std::size_t num_chunks = (in.rows + kRowsPerTask - 1) / kRowsPerTask;
   std::size_t parts = (heads + kHeadsPerTask - 1) / kHeadsPerTask;
-  while (num_chunks * spec.kv_heads * parts < 2 * threads && parts < heads) ++parts;
+  for (std::size_t items = num_chunks * spec.kv_heads * parts;
+       items < 2 * threads && items % threads != 0 && parts < heads;) {
+    ++parts;
+    items = num_chunks * spec.kv_heads * parts;
+  }
   std::size_t visible = 0;
   for (std::size_t r = 0; r < in.rows; ++r) visible += position(r) + 1 - first_visible(spec, r);
   const bool inline_all = threads == 1 || visible * spec.heads * spec.head_dim * 2 < kWorthwhile;
@@ -229,9 +248,12 @@ CORBEL_INLINE void Runner::elementwise(const hal::Op& op) const noexcept {
     switch (op.kind) {
       case hal::OpKind::kActivation:
         return kernels_.activation_row(op.activation, a.row(r), other, out.row(r), a.cols);
-      case hal::OpKind::kAdd: return kernels_.add_row(a.row(r), other, out.row(r), a.cols);
-      case hal::OpKind::kScale: return kernels_.scale_row(op.scale, a.row(r), out.row(r), a.cols);
-      default: return kernels_.softcap_row(op.scale, a.row(r), out.row(r), a.cols);
+      case hal::OpKind::kAdd:
+        return kernels_.add_row(a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kScale:
+        return kernels_.scale_row(op.scale, a.row(r), out.row(r), a.cols);
+      default:
+        return kernels_.softcap_row(op.scale, a.row(r), out.row(r), a.cols);
     }
   });
 }
@@ -249,10 +271,9 @@ CORBEL_INLINE Status Runner::check() const {
   };
   if (!within(header.num_rows, limits_.max_rows) || !within(header.num_wanted, limits_.max_wanted) ||
       !within(header.num_sequences, limits_.max_sequences)) {
-    return Status(Errc::kInternal,
-                  fmt::format("batch: {} rows, {} wanted, {} sequences; the layout holds {}, {}, {}", header.num_rows,
-                              header.num_wanted, header.num_sequences, limits_.max_rows, limits_.max_wanted,
-                              limits_.max_sequences));
+    return Status(Errc::kInternal, fmt::format("batch: {} rows, {} wanted, {} sequences; the layout holds {}, {}, {}",
+                                               header.num_rows, header.num_wanted, header.num_sequences,
+                                               limits_.max_rows, limits_.max_wanted, limits_.max_sequences));
   }
   for (std::size_t r = 0; r < num_rows_; ++r) {
     if (batch_.positions[r] < 0 || batch_.slots[r] < 0 || batch_.slots[r] >= header.num_sequences) {
@@ -277,14 +298,16 @@ CORBEL_INLINE Status Runner::check_ops() const {
       const std::uint64_t vocabulary = weight(op.weight).rows();
       for (std::size_t r = 0; r < num_rows_; ++r) {
         if (batch_.tokens[r] < 0 || static_cast<std::uint64_t>(batch_.tokens[r]) >= vocabulary) {
-          return Status(Errc::kInternal, fmt::format("batch: row {} has token {} of {}", r, batch_.tokens[r], vocabulary));
+          return Status(Errc::kInternal,
+                        fmt::format("batch: row {} has token {} of {}", r, batch_.tokens[r], vocabulary));
         }
       }
     } else if (op.kind == hal::OpKind::kKvAppend) {
       uses_cache = true;
     } else if (op.kind == hal::OpKind::kAttention) {
       uses_cache = true;
-      if (widest == nullptr || (widest->window != 0 && (op.attention.window == 0 || op.attention.window > widest->window)))
+      if (widest == nullptr ||
+          (widest->window != 0 && (op.attention.window == 0 || op.attention.window > widest->window)))
         widest = &op.attention;
     }
   }

@@ -1,5 +1,5 @@
-// The vector vocabulary of level avx2 (AVX2, FMA, F16C): 16 lanes as two 256-bit vectors. Meanings are those of base-inl.hpp, with a real fma().
-// Included by levels/avx2.hpp inside the level's namespace and target region.
+// The vector vocabulary of level avx2 (AVX2, FMA, F16C): 16 lanes as two 256-bit vectors. Meanings are those of
+// base-inl.hpp, with a real fma(). Included by levels/avx2.hpp inside the level's namespace and target region.
 
 struct Floats {
   __m256 lo, hi;
@@ -10,7 +10,8 @@ struct Ints {
 
 inline constexpr std::size_t kMaxRows = 4;  // two 16-bit accumulators each, and eight registers for everything else
 
-// ---- float32 ------------------------------------------------------------------------------------------------------------------------------------
+// ---- float32
+// ------------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE Floats broadcast(float x) {
   const __m256 v = _mm256_set1_ps(x);
@@ -39,7 +40,22 @@ CORBEL_CPU_INLINE Floats select_less(Floats x, Floats y, Floats yes, Floats no) 
           _mm256_blendv_ps(no.hi, yes.hi, _mm256_cmp_ps(x.hi, y.hi, _CMP_LT_OQ))};
 }
 
-// ---- int32 --------------------------------------------------------------------------------------------------------------------------------------
+CORBEL_CPU_INLINE float sum_lanes(Floats v) {
+  const __m256 eight = _mm256_add_ps(v.lo, v.hi);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+CORBEL_CPU_INLINE float first_lane(Floats v) { return _mm256_cvtss_f32(v.lo); }
+CORBEL_CPU_INLINE float max_lanes(Floats v) {
+  const __m256 eight = _mm256_max_ps(v.lo, v.hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+// ---- int32
+// --------------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE Ints broadcast_int(std::int32_t x) {
   const __m256i v = _mm256_set1_epi32(x);
@@ -47,9 +63,7 @@ CORBEL_CPU_INLINE Ints broadcast_int(std::int32_t x) {
 }
 CORBEL_CPU_INLINE Ints add(Ints x, Ints y) { return {_mm256_add_epi32(x.lo, y.lo), _mm256_add_epi32(x.hi, y.hi)}; }
 CORBEL_CPU_INLINE Ints sub(Ints x, Ints y) { return {_mm256_sub_epi32(x.lo, y.lo), _mm256_sub_epi32(x.hi, y.hi)}; }
-CORBEL_CPU_INLINE Ints bit_and(Ints x, Ints y) {
-  return {_mm256_and_si256(x.lo, y.lo), _mm256_and_si256(x.hi, y.hi)};
-}
+CORBEL_CPU_INLINE Ints bit_and(Ints x, Ints y) { return {_mm256_and_si256(x.lo, y.lo), _mm256_and_si256(x.hi, y.hi)}; }
 CORBEL_CPU_INLINE Ints bit_or(Ints x, Ints y) { return {_mm256_or_si256(x.lo, y.lo), _mm256_or_si256(x.hi, y.hi)}; }
 CORBEL_CPU_INLINE Ints max(Ints x, Ints y) { return {_mm256_max_epi32(x.lo, y.lo), _mm256_max_epi32(x.hi, y.hi)}; }
 template <int kBits>
@@ -70,7 +84,8 @@ CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
-// ---- 16-bit floats ------------------------------------------------------------------------------------------------------------------------------
+// ---- 16-bit floats
+// ------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE __m128i load_8_words(const void* p, int half) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p) + half);
@@ -87,11 +102,13 @@ CORBEL_CPU_INLINE void store_f16(std::uint16_t* p, Floats v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(v.hi, _MM_FROUND_TO_NEAREST_INT));
 }
 
-// ---- dot products of unsigned codes and signed activations, four per lane -------------------------------------------------------------------------
+// ---- dot products of unsigned codes and signed activations, four per lane
+// -------------------------------------------------------------------------
 //
-// The instruction multiplies unsigned by signed bytes and adds pairs into 16 bits, where it saturates. Codes of up to 7 bits cannot reach that, and the
-// small ones leave room to add several steps in 16 bits before one widening step. 8-bit codes are made signed, and their magnitude (at most 128) is
-// multiplied by the activation (at most 127) with their sign: 128 * 127 * 2 fits.
+// The instruction multiplies unsigned by signed bytes and adds pairs into 16 bits, where it saturates. Codes of up to 7
+// bits cannot reach that, and the small ones leave room to add several steps in 16 bits before one widening step. 8-bit
+// codes are made signed, and their magnitude (at most 128) is multiplied by the activation (at most 127) with their
+// sign: 128 * 127 * 2 fits.
 
 struct Codes {
   __m256i lo, hi;
@@ -139,6 +156,9 @@ CORBEL_CPU_INLINE Ints widen(Codes narrow) {
   const __m256i ones = _mm256_set1_epi16(1);
   return {_mm256_madd_epi16(narrow.lo, ones), _mm256_madd_epi16(narrow.hi, ones)};
 }
+/// Keeps the order of the additions before it: as one big sum the compilers rearrange them into a tree, whose leaves do
+/// not fit in the registers.
+CORBEL_CPU_INLINE void pin(__m256i& lo, __m256i& hi) { __asm__("" : "+x"(lo), "+x"(hi)); }
 template <int kMaxCode, int kStep, int kSteps>
 CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x) {
   constexpr int kRoom = 32767 / (2 * 127 * kMaxCode);  // steps that fit in 16 bits
@@ -149,8 +169,10 @@ CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x) {
   } else {
     dot.narrow = {_mm256_add_epi16(dot.narrow.lo, product.lo), _mm256_add_epi16(dot.narrow.hi, product.hi)};
   }
+  pin(dot.narrow.lo, dot.narrow.hi);
   if constexpr (kPhase == kRoom - 1 || kStep == kSteps - 1) {
     dot.wide = kStep < kRoom ? widen(dot.narrow) : add(dot.wide, widen(dot.narrow));
+    pin(dot.wide.lo, dot.wide.hi);
   }
 }
 template <int kMaxCode, int kStep, int kSteps>
@@ -158,6 +180,7 @@ CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, SignedCodes c, Quad x) {
   const Ints product = widen({_mm256_maddubs_epi16(c.magnitude.lo, _mm256_sign_epi8(x.v, c.value.lo)),
                               _mm256_maddubs_epi16(c.magnitude.hi, _mm256_sign_epi8(x.v, c.value.hi))});
   dot.wide = kStep == 0 ? product : add(dot.wide, product);
+  pin(dot.wide.lo, dot.wide.hi);
 }
 template <int kMaxCode, int kZeroShift>
 CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* sum) {

@@ -1,5 +1,5 @@
-// The vector vocabulary of level avx512 (F, BW, CD, DQ, VL, VNNI): 16 lanes are one 512-bit vector. Meanings are those of base-inl.hpp, with a real fma().
-// Included by levels/avx512.hpp inside the level's namespace and target region.
+// The vector vocabulary of level avx512 (F, BW, CD, DQ, VL, VNNI): 16 lanes are one 512-bit vector. Meanings are those
+// of base-inl.hpp, with a real fma(). Included by levels/avx512.hpp inside the level's namespace and target region.
 
 struct Floats {
   __m512 v;
@@ -10,7 +10,8 @@ struct Ints {
 
 inline constexpr std::size_t kMaxRows = 8;  // an integer and a float accumulator each
 
-// ---- float32 ------------------------------------------------------------------------------------------------------------------------------------
+// ---- float32
+// ------------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE Floats broadcast(float x) { return {_mm512_set1_ps(x)}; }
 CORBEL_CPU_INLINE Floats zero() { return {_mm512_setzero_ps()}; }
@@ -28,7 +29,22 @@ CORBEL_CPU_INLINE Floats select_less(Floats x, Floats y, Floats yes, Floats no) 
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, y.v, _CMP_LT_OQ), no.v, yes.v)};
 }
 
-// ---- int32 --------------------------------------------------------------------------------------------------------------------------------------
+CORBEL_CPU_INLINE float sum_lanes(Floats v) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v.v), _mm512_extractf32x8_ps(v.v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+CORBEL_CPU_INLINE float first_lane(Floats v) { return _mm512_cvtss_f32(v.v); }
+CORBEL_CPU_INLINE float max_lanes(Floats v) {
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(v.v), _mm512_extractf32x8_ps(v.v, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+// ---- int32
+// --------------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE Ints broadcast_int(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 CORBEL_CPU_INLINE Ints add(Ints x, Ints y) { return {_mm512_add_epi32(x.v, y.v)}; }
@@ -48,7 +64,8 @@ CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.v));
 }
 
-// ---- 16-bit floats ------------------------------------------------------------------------------------------------------------------------------
+// ---- 16-bit floats
+// ------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE __m256i load_16_words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 CORBEL_CPU_INLINE Floats load_f16(const void* p) { return {_mm512_cvtph_ps(load_16_words(p))}; }
@@ -59,7 +76,8 @@ CORBEL_CPU_INLINE void store_f16(std::uint16_t* p, Floats v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v.v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-// ---- dot products of unsigned codes and signed activations, four per lane -------------------------------------------------------------------------
+// ---- dot products of unsigned codes and signed activations, four per lane
+// -------------------------------------------------------------------------
 //
 // vpdpbusd does it in one step, for all codes.
 

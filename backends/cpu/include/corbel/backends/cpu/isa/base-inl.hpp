@@ -1,6 +1,6 @@
-// The vector vocabulary of level base: 16 lanes as four vectors of GCC's and clang's portable vector extension. There is no fused multiply-add on
-// x86-64's baseline, so fma() here rounds twice; results differ from those of the other levels, not between machines of this one.
-// Included by levels/base.hpp inside the level's namespace.
+// The vector vocabulary of level base: 16 lanes as four vectors of GCC's and clang's portable vector extension. There
+// is no fused multiply-add on x86-64's baseline, so fma() here rounds twice; results differ from those of the other
+// levels, not between machines of this one. Included by levels/base.hpp inside the level's namespace.
 
 using Float4 = float __attribute__((vector_size(16)));
 using Int4 = std::int32_t __attribute__((vector_size(16)));
@@ -15,7 +15,8 @@ struct Ints {
 /// Rows of activations that share one pass over the weights.
 inline constexpr std::size_t kMaxRows = 2;
 
-// ---- float32 ------------------------------------------------------------------------------------------------------------------------------------
+// ---- float32
+// ------------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE Floats broadcast(float x) {
   const Float4 v = {x, x, x, x};
@@ -57,7 +58,20 @@ CORBEL_CPU_INLINE Floats select_less(Floats x, Floats y, Floats yes, Floats no) 
   return {x.a < y.a ? yes.a : no.a, x.b < y.b ? yes.b : no.b, x.c < y.c ? yes.c : no.c, x.d < y.d ? yes.d : no.d};
 }
 
-// ---- int32 --------------------------------------------------------------------------------------------------------------------------------------
+/// The sum of 16 lanes as a tree: lanes 8 apart, then 4, 2, 1.
+CORBEL_CPU_INLINE float sum_lanes(Floats v) {
+  const Float4 s = (v.a + v.c) + (v.b + v.d);
+  return (s[0] + s[2]) + (s[1] + s[3]);
+}
+CORBEL_CPU_INLINE float first_lane(Floats v) { return v.a[0]; }
+CORBEL_CPU_INLINE float max_lanes(Floats v) {
+  const Float4 m = max4(max4(v.a, v.c), max4(v.b, v.d));
+  const float even = m[0] > m[2] ? m[0] : m[2], odd = m[1] > m[3] ? m[1] : m[3];
+  return even > odd ? even : odd;
+}
+
+// ---- int32
+// --------------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE Ints broadcast_int(std::int32_t x) {
   const Int4 v = {x, x, x, x};
@@ -68,9 +82,7 @@ CORBEL_CPU_INLINE Ints sub(Ints x, Ints y) { return {x.a - y.a, x.b - y.b, x.c -
 CORBEL_CPU_INLINE Ints bit_and(Ints x, Ints y) { return {x.a & y.a, x.b & y.b, x.c & y.c, x.d & y.d}; }
 CORBEL_CPU_INLINE Ints bit_or(Ints x, Ints y) { return {x.a | y.a, x.b | y.b, x.c | y.c, x.d | y.d}; }
 CORBEL_CPU_INLINE Int4 max4(Int4 x, Int4 y) { return x > y ? x : y; }
-CORBEL_CPU_INLINE Ints max(Ints x, Ints y) {
-  return {max4(x.a, y.a), max4(x.b, y.b), max4(x.c, y.c), max4(x.d, y.d)};
-}
+CORBEL_CPU_INLINE Ints max(Ints x, Ints y) { return {max4(x.a, y.a), max4(x.b, y.b), max4(x.c, y.c), max4(x.d, y.d)}; }
 template <int kBits>
 CORBEL_CPU_INLINE Ints shift_left(Ints x) {
   return {x.a << kBits, x.b << kBits, x.c << kBits, x.d << kBits};
@@ -90,7 +102,8 @@ CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(lanes[i]);
 }
 
-// ---- 16-bit floats ------------------------------------------------------------------------------------------------------------------------------
+// ---- 16-bit floats
+// ------------------------------------------------------------------------------------------------------------------------------
 
 CORBEL_CPU_INLINE Ints load_u16(const void* p) {
   std::uint16_t h[16];
@@ -107,7 +120,8 @@ CORBEL_CPU_INLINE Floats load_f16(const void* p) {
   const Ints h = load_u16(p);
   const Ints sign = shift_left<16>(bit_and(h, broadcast_int(0x8000)));
   const Ints magnitude = bit_and(h, broadcast_int(0x7fff));
-  // Exponent and mantissa in place, then 2^112 corrects the exponent's bias, for subnormals too. Infinity and NaN get all exponent bits.
+  // Exponent and mantissa in place, then 2^112 corrects the exponent's bias, for subnormals too. Infinity and NaN get
+  // all exponent bits.
   const Ints value = bits(mul(from_bits(shift_left<13>(magnitude)), broadcast(0x1p112f)));
   const Ints all = {value.a | special4(magnitude.a), value.b | special4(magnitude.b), value.c | special4(magnitude.c),
                     value.d | special4(magnitude.d)};
@@ -121,7 +135,8 @@ CORBEL_CPU_INLINE void store_f16(std::uint16_t* p, Floats v) {
   for (int i = 0; i < 16; ++i) p[i] = f32_to_f16(lanes[i]);
 }
 
-// ---- dot products of unsigned codes and signed activations, four per lane -------------------------------------------------------------------------
+// ---- dot products of unsigned codes and signed activations, four per lane
+// -------------------------------------------------------------------------
 
 /// 64 bytes: four codes for each of the 16 lanes.
 struct Codes {
@@ -179,7 +194,8 @@ CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes codes, Quad x) {
   const Ints product = {dot4(codes.v.a, x), dot4(codes.v.b, x), dot4(codes.v.c, x), dot4(codes.v.d, x)};
   dot.sum = kStep == 0 ? product : add(dot.sum, product);
 }
-/// Sum of (code - zero) * x, where `sum` is that of the activations and zero is 1 << kZeroShift, or 0 where kZeroShift is.
+/// Sum of (code - zero) * x, where `sum` is that of the activations and zero is 1 << kZeroShift, or 0 where kZeroShift
+/// is.
 template <int kMaxCode, int kZeroShift>
 CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* sum) {
   if constexpr (kZeroShift == 0) return dot.sum;

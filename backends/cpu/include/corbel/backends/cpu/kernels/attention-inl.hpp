@@ -1,8 +1,9 @@
 // Attention through block tables, and writing into the cache.
 //
-// Keys of one kv head in a block: [block_tokens / 16][head_dim][16]; values: [block_tokens][head_dim]. A query walks tiles of 64 positions at absolute
-// multiples of 64. Per tile: scores (float32 over rising d), the running maximum, exp, the sum in 16 lanes, then the outputs over rising position.
-// Nothing depends on the block size or on the queries beside; of a tile only positions that the query sees are used.
+// Keys of one kv head in a block: [block_tokens / 16][head_dim][16]; values: [block_tokens][head_dim]. A query walks
+// tiles of 64 positions at absolute multiples of 64. Per tile: scores (float32 over rising d), the running maximum,
+// exp, the sum in 16 lanes, then the outputs over rising position. Nothing depends on the block size or on the queries
+// beside; of a tile only positions that the query sees are used.
 
 template <hal::KvType kType>
 CORBEL_CPU_INLINE Floats load_kv(const std::byte* p) {
@@ -49,6 +50,7 @@ inline void attend_tile(const AttentionArgs& a, const KvTile& tile, std::int32_t
       CORBEL_CPU_UNROLL
       for (std::size_t r = 0; r < kRows; ++r) scores[r] = fma(k, broadcast(q[r][d]), scores[r]);
     }
+    CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
       Floats score = mul(scores[r], broadcast(a.scale));
       if (a.softcap != 0) {
@@ -59,7 +61,7 @@ inline void attend_tile(const AttentionArgs& a, const KvTile& tile, std::int32_t
     }
   }
 
-  Floats factors[kRows];
+  float factors[kRows];
   for (std::size_t r = 0; r < kRows; ++r) {
     float* w = weights[r];
     // Positions outside [begin, end) get a weight of 0, whatever bits the cache holds there.
@@ -74,18 +76,18 @@ inline void attend_tile(const AttentionArgs& a, const KvTile& tile, std::int32_t
       store(w + s * kSubtileTokens, e);
       sum = add(sum, e);
     }
-    float lanes[16];
-    store(lanes, exp(broadcast(states[r]->maximum - maximum)));
-    factors[r] = broadcast(lanes[0]);
-    states[r]->sum = states[r]->sum * lanes[0] + sum_lanes(sum);
+    // Later tiles rarely bring a new maximum; then the factor is 1, which changes nothing.
+    factors[r] = states[r]->maximum == maximum ? 1.0f : first_lane(exp(broadcast(states[r]->maximum - maximum)));
+    states[r]->sum = states[r]->sum * factors[r] + sum_lanes(sum);
     states[r]->maximum = maximum;
   }
 
   for (std::size_t d = 0; d < a.head_dim; d += 16) {
     const std::size_t n = a.head_dim - d < 16 ? a.head_dim - d : 16;
     Floats sums[kRows];
+    CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r)
-      sums[r] = mul(n == 16 ? load(out[r] + d) : load_part(out[r] + d, n), factors[r]);
+      sums[r] = mul(n == 16 ? load(out[r] + d) : load_part(out[r] + d, n), broadcast(factors[r]));
     for (std::int32_t s = first_subtile; s < end_subtile; ++s) {
       const std::int32_t from = s * kSubtileTokens < begin ? begin : s * kSubtileTokens;
       const std::int32_t to = (s + 1) * kSubtileTokens < end ? (s + 1) * kSubtileTokens : end;
@@ -97,6 +99,7 @@ inline void attend_tile(const AttentionArgs& a, const KvTile& tile, std::int32_t
         for (std::size_t r = 0; r < kRows; ++r) sums[r] = fma(v, broadcast(weights[r][t]), sums[r]);
       }
     }
+    CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
       if (n == 16) {
         store(out[r] + d, sums[r]);
@@ -113,8 +116,7 @@ CORBEL_CPU_INLINE void attend_rows(const AttentionArgs& a, const KvTile& tile, s
                                    const float* const* q, float* const* out, QueryState* const* states,
                                    std::size_t count) {
   std::size_t i = 0;
-  for (; i + kRows <= count; i += kRows)
-    attend_tile<kType, kRows>(a, tile, begin, end, q + i, out + i, states + i);
+  for (; i + kRows <= count; i += kRows) attend_tile<kType, kRows>(a, tile, begin, end, q + i, out + i, states + i);
   if constexpr (kRows > 1) attend_rows<kType, kRows - 1>(a, tile, begin, end, q + i, out + i, states + i, count - i);
 }
 
@@ -135,7 +137,8 @@ inline void attention(const AttentionArgs& a) noexcept {
       const std::int32_t position = start + s * kSubtileTokens;
       if (position > last || position + kSubtileTokens <= first) continue;
       const std::size_t token = static_cast<std::size_t>(position) % a.block_tokens;
-      const std::size_t block = static_cast<std::size_t>(a.table[static_cast<std::size_t>(position) / a.block_tokens].block);
+      const std::size_t block =
+          static_cast<std::size_t>(a.table[static_cast<std::size_t>(position) / a.block_tokens].block);
       const std::size_t offset = block * a.block_bytes + token * a.head_dim * kBytes;
       tile.keys[s] = a.keys + offset;
       tile.values[s] = a.values + offset;

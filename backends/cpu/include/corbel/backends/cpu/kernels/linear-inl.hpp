@@ -1,7 +1,9 @@
-// Linear layers over packed weights. A tile is 16 columns of the output (one group of the weight) by up to kMaxRows rows.
+// Linear layers over packed weights. A tile is 16 columns of the output (one group of the weight) by up to kMaxRows
+// rows.
 //
-// Quantized types: per 32 columns of the weight an exact integer dot product, then one fused step into a float32 accumulator per scale and one per
-// minimum. Plain types: one fused step per column. Either way the order is that of the columns, whatever the rows beside.
+// Quantized types: per 32 columns of the weight an exact integer dot product, then one fused step into a float32
+// accumulator per scale and one per minimum. Plain types: one fused step per column. Either way the order is that of
+// the columns, whatever the rows beside.
 
 /// The activations of the rows of a tile at one block.
 template <std::size_t kRows>
@@ -104,6 +106,7 @@ inline void linear_tile(const LinearArgs& a, const std::byte* group, std::size_t
     }
   }
   const std::size_t n = a.num_columns - column < kGroupRows ? a.num_columns - column : kGroupRows;
+  CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
     float* out = a.out + (row + r) * a.out_stride + column;
     if (n == kGroupRows) {

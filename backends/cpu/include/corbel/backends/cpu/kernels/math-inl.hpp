@@ -1,4 +1,5 @@
-// Pieces that the kernels share: partial vectors, reductions, exp and what is made of it. Written in the level's vocabulary.
+// Pieces that the kernels share: partial vectors, reductions, exp and what is made of it. Written in the level's
+// vocabulary.
 
 /// The first n of 16 elements, the rest 0.
 CORBEL_CPU_INLINE Floats load_part(const float* p, std::size_t n) {
@@ -12,25 +13,10 @@ CORBEL_CPU_INLINE void store_part(float* p, Floats v, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) p[i] = lanes[i];
 }
 
-/// The sum of 16 lanes as a balanced tree.
-CORBEL_CPU_INLINE float sum_lanes(Floats v) {
-  float x[16];
-  store(x, v);
-  for (int width = 8; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) x[i] = x[i] + x[i + width];
-  return x[0];
-}
-CORBEL_CPU_INLINE float max_lanes(Floats v) {
-  float x[16];
-  store(x, v);
-  for (int width = 8; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) x[i] = x[i] > x[i + width] ? x[i] : x[i + width];
-  return x[0];
-}
-
-/// e^x, relative error below 2e-7. 0 below -87.3; at most e^88.
+/// e^x, relative error below 2e-7. 0 below -87.3; at most e^88; NaN stays NaN.
 CORBEL_CPU_INLINE Floats exp(Floats x) {
-  const Floats clamped = max(min(x, broadcast(88.0f)), broadcast(-88.0f));
+  // The second operand is what comes out of a comparison with NaN.
+  const Floats clamped = max(broadcast(-88.0f), min(broadcast(88.0f), x));
   // Adding 1.5 * 2^23 leaves the nearest integer to x / ln 2 in the low bits.
   const Floats shift = broadcast(12582912.0f);
   const Floats shifted = fma(clamped, broadcast(1.44269504f), shift);
@@ -45,13 +31,13 @@ CORBEL_CPU_INLINE Floats exp(Floats x) {
   y = fma(y, r, broadcast(1.0f));
   y = fma(y, r, broadcast(1.0f));
   const Floats scaled = from_bits(add(bits(y), shift_left<23>(bits(shifted))));
-  return select_less(x, broadcast(-87.3f), zero(), scaled);
+  // 0, or NaN where the integer addition may have made a number of it.
+  const Floats nan_or_zero = sub(clamped, clamped);
+  return select_less(x, broadcast(-87.3f), zero(), add(scaled, nan_or_zero));
 }
 
-/// x / (1 + e^-y). NaN in y stays NaN because x carries it.
-CORBEL_CPU_INLINE Floats times_sigmoid(Floats x, Floats y) {
-  return div(x, add(broadcast(1.0f), exp(sub(zero(), y))));
-}
+/// x / (1 + e^-y)
+CORBEL_CPU_INLINE Floats times_sigmoid(Floats x, Floats y) { return div(x, add(broadcast(1.0f), exp(sub(zero(), y)))); }
 CORBEL_CPU_INLINE Floats silu(Floats x) { return times_sigmoid(x, x); }
 /// 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3)
 CORBEL_CPU_INLINE Floats gelu_tanh(Floats x) {

@@ -28,7 +28,8 @@ inline void quantize_row(const float* x, std::size_t width, ActivationBlock* out
       out->scaled_sums[half] = scale * static_cast<float>(out->sums[half]);
     }
     out->scale = scale;
-    out->sum = static_cast<std::int32_t>(static_cast<std::uint32_t>(out->sums[0]) + static_cast<std::uint32_t>(out->sums[1]));
+    out->sum =
+        static_cast<std::int32_t>(static_cast<std::uint32_t>(out->sums[0]) + static_cast<std::uint32_t>(out->sums[1]));
     out->scaled_sum = scale * static_cast<float>(out->sum);
     out->padding = 0;
   }
@@ -78,28 +79,41 @@ inline void norm_row(const NormArgs& a) noexcept {
 }
 
 /// (x, y) -> (x cos - y sin, y cos + x sin), the second product fused to the first.
+CORBEL_CPU_INLINE void rotate(Floats& x, Floats& y, Floats cosine, Floats sine) {
+  const Floats rotated = fnma(y, sine, mul(x, cosine));
+  y = fma(x, sine, mul(y, cosine));
+  x = rotated;
+}
 inline void rope_head(const hal::RopeSpec& rope, const float* in, const float* table, float* out) noexcept {
   const std::size_t half = rope.rotary_dim / 2;
-  for (std::size_t i = 0; i < half; i += 16) {
-    const std::size_t n = half - i < 16 ? half - i : 16;
-    float x_lanes[16] = {}, y_lanes[16] = {};
-    const std::size_t step = rope.interleaved ? 2 : 1;
-    const std::size_t x_start = rope.interleaved ? 2 * i : i;
-    const std::size_t y_start = rope.interleaved ? 2 * i + 1 : half + i;
-    for (std::size_t j = 0; j < n; ++j) {
-      x_lanes[j] = in[x_start + step * j];
-      y_lanes[j] = in[y_start + step * j];
-    }
-    const Floats x = load(x_lanes), y = load(y_lanes);
-    const Floats cosine = load_part(table + i, n), sine = load_part(table + half + i, n);
-    store(x_lanes, fnma(y, sine, mul(x, cosine)));
-    store(y_lanes, fma(x, sine, mul(y, cosine)));
-    for (std::size_t j = 0; j < n; ++j) {
-      out[x_start + step * j] = x_lanes[j];
-      out[y_start + step * j] = y_lanes[j];
+  std::size_t i = 0;
+  if (!rope.interleaved) {
+    for (; i + 16 <= half; i += 16) {
+      Floats x = load(in + i), y = load(in + half + i);
+      rotate(x, y, load(table + i), load(table + half + i));
+      store(out + i, x);
+      store(out + half + i, y);
     }
   }
-  for (std::size_t i = rope.rotary_dim; i < rope.head_dim; ++i) out[i] = in[i];
+  const std::size_t step = rope.interleaved ? 2 : 1;
+  const std::size_t distance = rope.interleaved ? 1 : half;
+  for (; i < half; i += 16) {
+    const std::size_t n = half - i < 16 ? half - i : 16;
+    float x_lanes[16] = {}, y_lanes[16] = {};
+    for (std::size_t j = 0; j < n; ++j) {
+      x_lanes[j] = in[step * (i + j)];
+      y_lanes[j] = in[step * (i + j) + distance];
+    }
+    Floats x = load(x_lanes), y = load(y_lanes);
+    rotate(x, y, load_part(table + i, n), load_part(table + half + i, n));
+    store(x_lanes, x);
+    store(y_lanes, y);
+    for (std::size_t j = 0; j < n; ++j) {
+      out[step * (i + j)] = x_lanes[j];
+      out[step * (i + j) + distance] = y_lanes[j];
+    }
+  }
+  for (i = rope.rotary_dim; i < rope.head_dim; ++i) out[i] = in[i];
 }
 
 struct SiluOp {

@@ -1,5 +1,5 @@
-// Level avx2. Compiles the kernels once, in the level's namespace, for its instructions alone: no -m flags, so nothing else of the
-// translation unit may use them.
+// Level avx2. Compiles the kernels once, in the level's namespace, for its instructions alone: no -m flags, so nothing
+// else of the translation unit may use them.
 #pragma once
 
 #include <corbel/backends/cpu/levels/common.hpp>
@@ -14,7 +14,8 @@ CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
 namespace avx2 {
-// clang-format off: the order matters
+// In order of dependence.
+// clang-format off
 #include <corbel/backends/cpu/isa/avx2-inl.hpp>
 #include <corbel/backends/cpu/kernels/math-inl.hpp>
 #include <corbel/backends/cpu/kernels/rowwise-inl.hpp>

@@ -1,11 +1,13 @@
-// Level avx512. Compiles the kernels once, in the level's namespace, for its instructions alone: no -m flags, so nothing else of the
-// translation unit may use them.
+// Level avx512. Compiles the kernels once, in the level's namespace, for its instructions alone: no -m flags, so
+// nothing else of the translation unit may use them.
 #pragma once
 
 #include <corbel/backends/cpu/levels/common.hpp>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,bmi2,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni"))), apply_to = function)
+#pragma clang attribute push(                                                                             \
+    __attribute__((target("avx2,fma,f16c,bmi2,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vnni"))), \
+    apply_to = function)
 #else
 #pragma GCC diagnostic push
 // GCC 12: its own intrinsics start from undefined vectors (PR 105593).
@@ -18,7 +20,8 @@ CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
 namespace avx512 {
-// clang-format off: the order matters
+// In order of dependence.
+// clang-format off
 #include <corbel/backends/cpu/isa/avx512-inl.hpp>
 #include <corbel/backends/cpu/kernels/math-inl.hpp>
 #include <corbel/backends/cpu/kernels/rowwise-inl.hpp>

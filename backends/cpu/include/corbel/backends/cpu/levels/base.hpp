@@ -1,5 +1,5 @@
-// Level base: what every x86-64 (or other) CPU has. Compiles the kernels once, in the level's namespace, for its instructions alone: no -m flags, so nothing else of the
-// translation unit may use them.
+// Level base: what every x86-64 (or other) CPU has. Compiles the kernels once, in the level's namespace, for its
+// instructions alone: no -m flags, so nothing else of the translation unit may use them.
 #pragma once
 
 #include <corbel/backends/cpu/levels/common.hpp>
@@ -8,7 +8,8 @@ CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
 namespace base {
-// clang-format off: the order matters
+// In order of dependence.
+// clang-format off
 #include <corbel/backends/cpu/isa/base-inl.hpp>
 #include <corbel/backends/cpu/kernels/math-inl.hpp>
 #include <corbel/backends/cpu/kernels/rowwise-inl.hpp>

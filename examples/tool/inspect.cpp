@@ -1,0 +1,210 @@
+// corbel inspect: what is in a model file, what it would take in memory, and the program it becomes. Loads no weights.
+#include <cinttypes>
+
+#include "common.hpp"
+
+namespace tool {
+namespace {
+
+using corbel::MetaType;
+using corbel::MetaValue;
+using corbel::json::Value;
+
+struct Options {
+  RunOptions run;
+  std::string model;
+  std::string tensor;
+  std::string out;
+  std::uint32_t plan_tokens = 0;
+  bool program = false;
+  bool json = false;
+};
+
+Value scalar_to_json(const MetaValue& value, std::size_t index) {
+  switch (value.element_type()) {
+    case MetaType::kString:
+      return Value::string(std::string(value.is_array() ? value.string_at(index) : value.as_string().value()));
+    case MetaType::kBool:
+      return Value::boolean(value.int_at(index) != 0);
+    case MetaType::kF32:
+    case MetaType::kF64:
+      return Value::number(value.float_at(index));
+    case MetaType::kU64:
+      // Scalars keep all 64 bits; elements of arrays are read as signed.
+      if (!value.is_array()) return Value::unsigned_integer(value.as_uint().value());
+      [[fallthrough]];
+    default:
+      break;
+  }
+  const std::int64_t integer = value.int_at(index);
+  return integer < 0 ? Value::integer(integer) : Value::unsigned_integer(static_cast<std::uint64_t>(integer));
+}
+
+/// The value with at most `max_elements` elements of an array.
+Value to_json(const MetaValue& value, std::size_t max_elements) {
+  if (!value.is_array()) return scalar_to_json(value, 0);
+  Value list = Value::array();
+  for (std::size_t i = 0; i < std::min(value.size(), max_elements); ++i)
+    list.items().push_back(scalar_to_json(value, i));
+  return list;
+}
+
+Value shape_to_json(const corbel::TensorInfo& tensor) {
+  Value shape = Value::array();
+  for (const std::uint64_t extent : tensor.shape) shape.items().push_back(Value::unsigned_integer(extent));
+  return shape;
+}
+
+const char* type_name(const corbel::TensorInfo& tensor) {
+  const corbel::GgmlType* type = corbel::find_ggml_type(tensor.ggml_type);
+  return type == nullptr ? "unknown" : type->name;
+}
+
+struct PlanLine {
+  const char* kind;
+  std::uint64_t bytes;
+};
+
+/// The plan for what `corbel chat` makes: a model, a cache for the tokens, one batch.
+std::vector<PlanLine> plan(const corbel::Checkpoint& checkpoint, const corbel::Context& context,
+                           const Options& options) {
+  const std::string backend = options.run.backend.empty() ? corbel::kBackendNames[0] : options.run.backend;
+  const corbel::PlanOptions plan_options = {
+      .cache = {.max_tokens = options.plan_tokens, .type = kv_type(options.run)}, .batch = {}, .passes = {}};
+  const corbel::MemoryPlan plan = corbel::visit_backend(backend, [&]<class B>() {
+                                    return corbel::plan_memory<B>(checkpoint, context, plan_options);
+                                  }).value();
+  return {{"weights", plan.weights}, {"vocabulary", plan.vocabulary}, {"kv_cache", plan.kv_cache},
+          {"arena", plan.arena},     {"workspace", plan.workspace},   {"staging", plan.staging},
+          {"total", plan.total()}};
+}
+
+struct ProgramTexts {
+  std::string before;
+  std::string after;
+};
+
+/// A count line that shows what the passes save, then the ops.
+std::string describe(const corbel::hal::Program& program, bool reuse) {
+  const corbel::BatchOptions batch;
+  const std::uint64_t arena = corbel::graph::plan_arena(program, batch.max_rows, batch.max_wanted, reuse).bytes;
+  return std::to_string(program.ops.size()) + " ops, " + std::to_string(program.weights.size()) +
+         " weights, arena of " + std::to_string(arena) + " bytes for " + std::to_string(batch.max_rows) + " rows\n" +
+         corbel::graph::dump(program);
+}
+
+ProgramTexts program_texts(const corbel::Checkpoint& checkpoint) {
+  const corbel::models::ModelSpec spec = corbel::models::read_model_spec(checkpoint).value();
+  corbel::hal::Program program = corbel::models::build_program(checkpoint, spec).value();
+  ProgramTexts texts;
+  texts.before = describe(program, false);
+  const corbel::graph::PassOptions passes;
+  corbel::graph::run_passes(program, passes);
+  texts.after = describe(program, passes.reuse_memory);
+  return texts;
+}
+
+void print_json(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
+  Value metadata = Value::object();
+  for (const corbel::Metadata::Entry& entry : checkpoint.metadata().entries())
+    metadata.members().emplace_back(entry.key, to_json(entry.value, entry.value.size()));
+  Value tensors = Value::array();
+  for (const corbel::TensorInfo& tensor : checkpoint.tensors())
+    tensors.items().push_back(Value::object({{"name", Value::string(tensor.name)},
+                                             {"type", Value::string(type_name(tensor))},
+                                             {"shape", shape_to_json(tensor)},
+                                             {"offset", Value::unsigned_integer(tensor.offset)},
+                                             {"bytes", Value::unsigned_integer(tensor.bytes)}}));
+  Value all = Value::object({{"file", Value::string(checkpoint.name())},
+                             {"file_bytes", Value::unsigned_integer(checkpoint.file_bytes())},
+                             {"format", Value::string("gguf")},
+                             {"format_version", Value::unsigned_integer(checkpoint.format_version())},
+                             {"metadata", std::move(metadata)},
+                             {"tensors", std::move(tensors)}});
+  if (options.plan_tokens != 0) {
+    Value lines = Value::object({{"tokens", Value::unsigned_integer(options.plan_tokens)}});
+    for (const PlanLine& line : plan(checkpoint, context, options))
+      lines.members().emplace_back(line.kind, Value::unsigned_integer(line.bytes));
+    all.members().emplace_back("plan", std::move(lines));
+  }
+  if (options.program) {
+    ProgramTexts texts = program_texts(checkpoint);
+    all.members().emplace_back("program", Value::object({{"before", Value::string(std::move(texts.before))},
+                                                         {"after", Value::string(std::move(texts.after))}}));
+  }
+  print(corbel::json::write(all) + "\n");
+}
+
+void print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
+  print(checkpoint.name() + ": GGUF version " + std::to_string(checkpoint.format_version()) + ", " +
+        std::to_string(checkpoint.file_bytes()) + " bytes\n\nmetadata\n");
+  constexpr std::size_t kElements = 8;
+  constexpr std::size_t kBytes = 160;
+  for (const corbel::Metadata::Entry& entry : checkpoint.metadata().entries()) {
+    std::string value = corbel::json::write(to_json(entry.value, kElements));
+    if (value.size() > kBytes) {
+      std::size_t end = kBytes;  // not in the middle of a code point
+      while ((static_cast<unsigned char>(value[end]) & 0xC0u) == 0x80u) --end;
+      value = value.substr(0, end) + " ...";
+    }
+    if (entry.value.is_array() && entry.value.size() > kElements)
+      value += " ... (" + std::to_string(entry.value.size()) + ")";
+    print("  " + entry.key + ": " + value + "\n");
+  }
+  print("\ntensors\n");
+  for (const corbel::TensorInfo& tensor : checkpoint.tensors()) {
+    char line[128];
+    std::snprintf(line, sizeof line, "  %-8s %12" PRIu64 " bytes  %-16s ", type_name(tensor), tensor.bytes,
+                  corbel::json::write(shape_to_json(tensor)).c_str());
+    print(line + tensor.name + "\n");
+  }
+  if (options.plan_tokens != 0) {
+    print("\nmemory for " + std::to_string(options.plan_tokens) + " tokens, in bytes\n");
+    for (const PlanLine& line : plan(checkpoint, context, options)) {
+      char text[64];
+      std::snprintf(text, sizeof text, "  %-10s %14" PRIu64 "\n", line.kind, line.bytes);
+      print(text);
+    }
+  }
+  if (options.program) {
+    const ProgramTexts texts = program_texts(checkpoint);
+    print("\nprogram before the passes: " + texts.before + "\nprogram after the passes: " + texts.after);
+  }
+}
+
+void run(const Options& options) {
+  const corbel::Context context = make_context(options.run);
+  const corbel::Checkpoint checkpoint = corbel::Checkpoint::open(options.model, context).value();
+  if (!options.tensor.empty()) {
+    const corbel::TensorInfo* tensor = checkpoint.find_tensor(options.tensor);
+    if (tensor == nullptr) throw WorkError(options.model + ": has no tensor \"" + options.tensor + "\"");
+    const std::vector<float> values = checkpoint.read_f32(*tensor).value();
+    OutFile out(options.out);
+    out.write(values);
+    out.close();
+    return;
+  }
+  if (options.json)
+    print_json(checkpoint, context, options);
+  else
+    print_text(checkpoint, context, options);
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = add_verb(app, action, "inspect", "Metadata, tensors, memory plan and program of a model file",
+                            options->run, [options] { run(*options); });
+  verb->add_option("MODEL", options->model, "A GGUF file")->required();
+  verb->add_flag("--program", options->program, "The program before and after the passes");
+  verb->add_option("--plan", options->plan_tokens, "Bytes that loading and a cache of N tokens would take")
+      ->check(CLI::Range(1, 1 << 26));
+  verb->add_flag("--json", options->json, "For machines");
+  CLI::Option* tensor = verb->add_option("--tensor", options->tensor, "Write this tensor as little-endian float32");
+  CLI::Option* out = verb->add_option("--out", options->out, "Where --tensor goes");
+  tensor->needs(out);
+  out->needs(tensor);
+}
+
+}  // namespace tool

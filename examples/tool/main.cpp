@@ -1,0 +1,60 @@
+// The program `corbel`: results on stdout, all else on stderr; exit code 0, 1 (the work failed) or 2 (wrong usage).
+#include <new>
+
+#include "common.hpp"
+
+namespace {
+
+int fail(int exit_code, std::string_view message) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "corbel: %.*s\n", static_cast<int>(message.size()), message.data());
+  return exit_code;
+}
+
+/// CLI11's messages, on one line.
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Language models on your own machine", "corbel");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", [] {
+    const corbel::BuildInfo& info = corbel::build_info();
+    return std::string("corbel ") + info.version + " (" + info.mode + ", " + info.compiler + "; backends " +
+           info.backends + "; cpu levels " + info.isa_levels + ")";
+  });
+  tool::Action action;
+  tool::add_chat(app, action);
+  tool::add_inspect(app, action);
+  tool::add_tokenize(app, action);
+  tool::add_render(app, action);
+  tool::add_logits(app, action);
+  tool::add_perplexity(app, action);
+  tool::add_bench(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::Error& error) {
+    return fail(2, one_line(error.what()) + " (corbel --help, corbel VERB --help)");
+  }
+  action();
+  if (std::fflush(stdout) != 0) return fail(1, "writing to stdout failed");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const tool::UsageError& error) {
+    return fail(2, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(1, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(1, error.what());
+  }
+}

@@ -1,0 +1,253 @@
+#!/usr/bin/env bash
+# The program corbel as its users meet it: each verb, its output and exit codes, and wrong input. Prints PASSED, FAILED and SKIPPED lines.
+#
+#   tests/tool/run_tool_tests.sh PROGRAM
+#
+# CORBEL_TEST_MODELS: folder of the real models; what needs them is skipped without.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+corbel=${1:?usage: tests/tool/run_tool_tests.sh PROGRAM}
+tiny=tests/data/golden/llama-q4_k_m/model.gguf
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+num_failed=0
+
+passed() { echo "PASSED: tool: $1"; }
+failed() {
+  echo "FAILED: tool: $1"
+  sed 's/^/    /' "$work/err" 2> /dev/null | head -5
+  num_failed=$((num_failed + 1))
+}
+check() { # check NAME COMMAND...: the command succeeds
+  local name=$1
+  shift
+  if "$@" > "$work/check" 2>&1; then passed "$name"; else failed "$name"; fi
+}
+run() { timeout 300 "$corbel" "$@" > "$work/out" 2> "$work/err" < /dev/null; }
+succeeds() { # succeeds NAME ARGUMENT...
+  local name=$1
+  shift
+  run "$@"
+  local code=$?
+  if [[ $code == 0 ]]; then passed "$name"; else failed "$name: exit code $code"; fi
+}
+fails() { # fails CODE PATTERN NAME ARGUMENT...: this exit code, nothing on stdout, one line on stderr that matches
+  local code=$1 pattern=$2 name=$3
+  shift 3
+  run "$@"
+  local actual=$?
+  if [[ $actual != "$code" ]]; then
+    failed "$name: exit code $actual and not $code"
+  elif [[ -s $work/out ]]; then
+    failed "$name: output on stdout"
+  elif [[ $(wc -l < "$work/err") != 1 ]]; then
+    failed "$name: not one line on stderr"
+  elif ! grep -qE "^corbel: .*$pattern" "$work/err"; then
+    failed "$name: the line does not match $pattern"
+  else
+    passed "$name"
+  fi
+}
+output_is() { # output_is NAME TEXT: what the last run printed
+  if [[ $(cat "$work/out") == "$2" ]]; then passed "$1"; else failed "$1: got $(head -c 200 "$work/out")"; fi
+}
+output_has() {
+  if grep -qE -- "$2" "$work/out"; then passed "$1"; else failed "$1: got $(head -c 200 "$work/out")"; fi
+}
+
+# --- wrong usage: 2 ----------------------------------------------------------------------------------------------------
+
+fails 2 "subcommand" "no verb"
+fails 2 "" "an unknown verb" sing
+fails 2 "MODEL" "no MODEL" chat
+fails 2 "frobnicate" "an unknown option" chat "$tiny" --frobnicate
+fails 2 "temp" "--temp nan" chat "$tiny" --prompt Hi --temp nan
+fails 2 "temp" "--temp below 0" chat "$tiny" --prompt Hi --temp -1
+fails 2 "temp" "--temp inf" chat "$tiny" --prompt Hi --temp inf
+fails 2 "temp" "--temp without a number" chat "$tiny" --prompt Hi --temp warm
+fails 2 "top_p" "--top-p above 1" chat "$tiny" --prompt Hi --top-p 1.5
+fails 2 "min_p" "--min-p nan" chat "$tiny" --prompt Hi --min-p nan
+fails 2 "threads" "--threads 0" chat "$tiny" --threads 0
+fails 2 "kv" "an unknown --kv" chat "$tiny" --kv f8
+fails 2 "isa" "an unknown --isa" chat "$tiny" --isa sse
+fails 2 "backend" "an unknown --backend" chat "$tiny" --backend gpu
+fails 2 "out" "--tensor without --out" inspect "$tiny" --tensor output_norm.weight
+fails 2 "conversation" "no --conversation" render "$tiny"
+fails 2 "role" "an unknown --role" logits "$tiny" --ids x.json --role boss
+fails 2 "" "nothing to measure" bench "$tiny" --prompt 0 --gen 0
+succeeds "--help" --help
+output_has "--help names the verbs" "perplexity"
+succeeds "--version" --version
+output_has "--version" "^corbel [0-9]+\.[0-9]+\.[0-9]+ "
+
+# --- wrong input: 1 ----------------------------------------------------------------------------------------------------
+
+printf '\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01' > "$work/picture.jpg"
+head -c 4096 /dev/zero >> "$work/picture.jpg"
+head -c 200000 "$tiny" > "$work/truncated.gguf"
+LC_ALL=C sed 's/llama/lhama/g' "$tiny" > "$work/unknown.gguf"
+: > "$work/empty.gguf"
+for verb in chat inspect tokenize logits bench; do
+  more=()
+  if [[ $verb == logits ]]; then
+    echo '[1, 2]' > "$work/two.json"
+    more=(--ids "$work/two.json" --greedy 1)
+  fi
+  fails 1 "missing.gguf" "$verb: a missing file" $verb missing.gguf "${more[@]}"
+  fails 1 "tests" "$verb: a folder" $verb tests "${more[@]}"
+  fails 1 "picture.jpg" "$verb: a picture" $verb "$work/picture.jpg" "${more[@]}"
+  fails 1 "empty.gguf" "$verb: an empty file" $verb "$work/empty.gguf" "${more[@]}"
+  fails 1 "truncated.gguf" "$verb: a truncated download" $verb "$work/truncated.gguf" "${more[@]}"
+done
+fails 1 "lhama" "an unknown architecture" logits "$work/unknown.gguf" --ids "$work/two.json" --greedy 1
+fails 1 "no.json" "a missing file of ids" logits "$tiny" --ids "$work/no.json" --greedy 1
+echo '{"ids": [1, "a"]}' > "$work/bad.json"
+fails 1 "bad.json" "ids that are no numbers" logits "$tiny" --ids "$work/bad.json" --greedy 1
+echo '[1, 2' > "$work/bad.json"
+fails 1 "bad.json" "ids that are no JSON" logits "$tiny" --ids "$work/bad.json" --greedy 1
+echo '[1, 99999999]' > "$work/bad.json"
+fails 1 "99999999" "ids outside the vocabulary" logits "$tiny" --ids "$work/bad.json" --greedy 1
+echo "[1$(printf ', 1%.0s' {1..70000})]" > "$work/long.json"
+fails 1 "context" "a prompt longer than the context" logits "$tiny" --ids "$work/long.json" --greedy 1
+fails 1 "nowhere" "an output that cannot be written" logits "$tiny" --ids "$work/two.json" --out "$work/nowhere/x"
+fails 1 "no_such" "a tensor that is not there" inspect "$tiny" --tensor no_such --out "$work/x"
+fails 1 "context" "bench beyond the context" bench "$tiny" --prompt 1000000
+timeout 60 "$corbel" inspect "$tiny" > /dev/full 2> "$work/err"
+check "a full disk behind stdout: exit code 1" test $? == 1
+
+# --- inspect -----------------------------------------------------------------------------------------------------------
+
+succeeds "inspect" inspect "$tiny" --plan 256 --program
+output_has "inspect: metadata" "general.architecture: \"llama\""
+output_has "inspect: tensors" "token_embd.weight"
+output_has "inspect: plan" "^  kv_cache +[1-9][0-9]*"
+output_has "inspect: program before" "^program before the passes: [0-9]+ ops"
+output_has "inspect: program after" "^program after the passes: [0-9]+ ops"
+succeeds "inspect --json" inspect "$tiny" --plan 256 --program --json
+output_has "inspect --json" '"tensors":.*"plan":.*"total":.*"program":'
+succeeds "inspect --tensor" inspect "$tiny" --tensor output_norm.weight --out "$work/norm"
+check "inspect --tensor: whole float32 values" test $(($(stat -c %s "$work/norm") % 4)) == 0 -a -s "$work/norm"
+
+# --- logits ------------------------------------------------------------------------------------------------------------
+
+ids=20
+echo "[$(seq -s ', ' 3 $((ids + 2)))]" > "$work/ids.json"
+for backend in ref cpu; do
+  succeeds "logits: $backend" logits "$tiny" --backend $backend --ids "$work/ids.json" --out "$work/$backend" --greedy 5
+  output_has "logits: $backend: five greedy ids" '^\[[0-9]+(, [0-9]+){4}\]$'
+  check "logits: $backend: size" test $(($(stat -c %s "$work/$backend") % (4 * ids))) == 0 -a -s "$work/$backend"
+  cp "$work/out" "$work/greedy"
+  for chunk in 1 7 64; do
+    run logits "$tiny" --backend $backend --ids "$work/ids.json" --out "$work/chunk" --greedy 5 --chunk $chunk
+    check "logits: $backend: chunks of $chunk change no bit" cmp "$work/$backend" "$work/chunk"
+    check "logits: $backend: chunks of $chunk change no greedy id" cmp "$work/greedy" "$work/out"
+  done
+  run logits "$tiny" --backend $backend --ids "$work/ids.json" --out "$work/threads" --threads 1
+  check "logits: $backend: one thread changes no bit" cmp "$work/$backend" "$work/threads"
+  run logits "$tiny" --backend $backend --ids "$work/ids.json" --greedy 5
+  check "logits: $backend: greedy alone" cmp "$work/greedy" "$work/out"
+  run logits "$tiny" --backend $backend --ids "$work/ids.json"
+  check "logits: $backend: to stdout" cmp "$work/$backend" "$work/out"
+done
+succeeds "logits: as generated" logits "$tiny" --ids "$work/ids.json" --role generated --chunk 1 --greedy 2
+succeeds "logits: --isa base" logits "$tiny" --isa base --ids "$work/ids.json" --greedy 2
+for kv in f32 bf16 f16; do succeeds "logits: --kv $kv" logits "$tiny" --kv $kv --ids "$work/ids.json" --greedy 2; done
+
+# --- render ------------------------------------------------------------------------------------------------------------
+
+cat > "$work/chat.jinja" <<'END'
+{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}{% if tools is none %}no tools{% endif %}{{ mood }}
+END
+echo '{"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true, "bos_token": "<s>", "mood": "!"}' > "$work/talk.json"
+succeeds "render" render "$work/chat.jinja" --conversation "$work/talk.json"
+output_is "render: raw" "<s><user>Hi</user><assistant>no tools!"
+{
+  cat "$work/talk.json"
+  echo '{"template": "{{ a + 1 }}", "context": {"a": 2}}'
+  echo '{"template": "{{ raise_exception(\"no way\") }}", "context": {}}'
+  echo 'no json'
+} > "$work/lines.jsonl"
+succeeds "render: lines" render "$work/chat.jinja" --conversation "$work/lines.jsonl"
+check "render: a line each" test "$(wc -l < "$work/out")" == 4
+output_has "render: output" '^\{"output": "<s><user>Hi</user><assistant>no tools!"\}$'
+output_has "render: own template" '^\{"output": "3"\}$'
+output_has "render: error" '^\{"error": ".*no way.*"\}$'
+sed -n 2p "$work/lines.jsonl" > "$work/own.jsonl"
+succeeds "render: own template without MODEL" render --conversation "$work/own.jsonl"
+output_is "render: own template without MODEL" '{"output": "3"}'
+fails 1 "template" "render: no template at all" render --conversation "$work/talk.json"
+
+# --- bench -------------------------------------------------------------------------------------------------------------
+
+succeeds "bench" bench "$tiny" --prompt 16 --gen 4 --depth 8 --batch 2 --repeat 2 --json --threads 1
+spread='\{"median":[0-9.e+-]+,"min":[0-9.e+-]+,"max":[0-9.e+-]+\}'
+output_has "bench: JSON" "^\{\"prefill_tokens_per_s\":$spread,\"decode_tokens_per_s\":$spread,\"ttft_ms\":$spread,\"load_ms\":[0-9.e+-]+,\"resident_bytes\":[0-9]+,\"isa\":\"[a-z0-9]+\",\"threads\":1\}$"
+succeeds "bench: text" bench "$tiny" --prompt 8 --gen 0 --repeat 1
+
+# --- real models -------------------------------------------------------------------------------------------------------
+
+smollm2=${CORBEL_TEST_MODELS:-}/SmolLM2-135M-Instruct.Q4_1.gguf
+gemma3=${CORBEL_TEST_MODELS:-}/gemma-3-270m-q4_k_m.gguf
+if [[ -f $smollm2 ]]; then
+  printf 'The capital of France is' | "$corbel" tokenize "$smollm2" > "$work/out" 2> "$work/err"
+  output_is "tokenize" "[504, 3575, 282, 4649, 314]"
+  echo '[504, 3575, 282, 4649, 314]' | "$corbel" tokenize "$smollm2" --decode > "$work/out" 2> "$work/err"
+  output_is "tokenize --decode" "The capital of France is"
+  printf '"<|im_start|>"\n""\n' > "$work/strings"
+  "$corbel" tokenize "$smollm2" --lines --special < "$work/strings" > "$work/out" 2> "$work/err"
+  output_is "tokenize --lines --special" $'[1]\n[]'
+  "$corbel" tokenize "$smollm2" --lines < "$work/strings" > "$work/out" 2> "$work/err"
+  check "tokenize: control tokens are text without --special" test "$(head -n 1 "$work/out")" != "[1]"
+  printf '[1]\n[504]\n' | "$corbel" tokenize "$smollm2" --lines --decode --special > "$work/out" 2> "$work/err"
+  output_is "tokenize --lines --decode" $'"<|im_start|>"\n"The"'
+  printf '\xff\xfe\x80' | "$corbel" tokenize "$smollm2" > "$work/out" 2> "$work/err"
+  check "tokenize: any bytes" test $? == 0
+  printf 'no json\n' | "$corbel" tokenize "$smollm2" --lines > "$work/out" 2> "$work/err"
+  check "tokenize --lines: a bad line is an error" test $? == 1
+
+  question="What are the three primary colours? Answer in one sentence."
+  succeeds "chat" chat "$smollm2" --prompt "$question" --temp 0 --max-tokens 30
+  output_has "chat: the answer" "[Rr]ed, [Bb]lue"
+  check "chat: statistics on stderr" grep -qE '^\[prompt [0-9]+ tokens, 0 reused; .* tokens/s; [a-z_]+\]$' "$work/err"
+  cp "$work/out" "$work/first"
+  printf '%s\nAnd which is the warmest?\n' "$question" |
+    timeout 300 "$corbel" chat "$smollm2" --temp 0 --max-tokens 30 > "$work/out" 2> "$work/err"
+  check "chat: lines: the first reply is the same" test "$(head -n "$(wc -l < "$work/first")" "$work/out")" == "$(cat "$work/first")"
+  check "chat: lines: the second turn reuses the first" grep -qE '^\[prompt [0-9]+ tokens, [1-9][0-9]+ reused' "$work/err"
+  run chat "$smollm2" --prompt "Tell me a story." --seed 3 --max-tokens 20
+  cp "$work/out" "$work/first"
+  run chat "$smollm2" --prompt "Tell me a story." --seed 3 --max-tokens 20 --threads 1
+  check "chat: the same seed gives the same reply on one thread" cmp "$work/first" "$work/out"
+  head -c 60000 < <(yes word) > "$work/words"
+  fails 1 "fit" "chat: a prompt longer than the context" chat "$smollm2" --prompt "$(cat "$work/words")"
+
+  "$corbel" chat "$smollm2" --prompt "Count from one to one thousand." --max-tokens 0 > "$work/out" 2> "$work/err" &
+  pid=$!
+  for _ in {1..600}; do # until it has begun to speak
+    if [[ -s $work/out ]] || ! kill -0 $pid 2> /dev/null; then break; fi
+    sleep 0.1
+  done
+  kill -INT $pid
+  for _ in {1..300}; do # and until it has ended
+    kill -0 $pid 2> /dev/null || break
+    sleep 0.1
+  done
+  kill -KILL $pid 2> /dev/null
+  wait $pid
+  check "chat: Ctrl-C stops the reply and not the program" test $? == 0
+  check "chat: Ctrl-C: the statistics say so" grep -q '; stopped\]$' "$work/err"
+else
+  echo "SKIPPED: tool: tokenize and chat with SmolLM2 (no $(basename "$smollm2") in CORBEL_TEST_MODELS)"
+fi
+if [[ -f $gemma3 ]]; then
+  printf 'Hi' | "$corbel" tokenize "$gemma3" --add-special > "$work/out" 2> "$work/err"
+  output_has "tokenize --add-special" '^\[2, '
+  succeeds "chat: a model without a chat template" chat "$gemma3" --prompt "The capital of France is" --temp 0 --max-tokens 8
+  output_has "chat: it continues the text" "the .* France"
+  check "chat: and says so in one line" test "$(grep -c 'has no chat template' "$work/err")" == 1
+else
+  echo "SKIPPED: tool: chat with Gemma 3 (no $(basename "$gemma3") in CORBEL_TEST_MODELS)"
+fi
+echo "$num_failed failed"
+[[ $num_failed == 0 ]]

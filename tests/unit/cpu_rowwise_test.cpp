@@ -1,0 +1,307 @@
+// Row-wise ops of the CPU backend at every level against double arithmetic, and one digest of all kernels that every
+// compiler and flag set has to give.
+#include <corbel/backends/cpu/cpu_backend.hpp>
+#include <corbel/context.hpp>
+#include <corbel/dtype.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <support/op_harness.hpp>
+#include <support/support.hpp>
+#include <vector>
+
+using corbel::IsaLevel;
+namespace cpu = corbel::cpu;
+namespace hal = corbel::hal;
+
+namespace {
+
+const cpu::KernelTable& kernels_at(IsaLevel level) {
+#if defined(__x86_64__)
+  if (level == IsaLevel::kAvx512) return cpu::avx512_kernels();
+  if (level == IsaLevel::kAvx2) return cpu::avx2_kernels();
+#endif
+  return cpu::base_kernels();
+}
+
+template <class Body>
+void for_each_level(const char* test, const Body& body) {
+  for (const IsaLevel level : {IsaLevel::kBase, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
+    if (level > corbel::detected_isa()) {
+      corbel_test::skip(test, std::string("this CPU lacks ") + corbel::isa_name(level));
+      continue;
+    }
+    INFO(corbel::isa_name(level));
+    body(level, kernels_at(level));
+  }
+}
+
+/// Numbers in [-scale, scale) made of integer arithmetic alone: the same everywhere.
+class Numbers {
+ public:
+  explicit Numbers(std::uint64_t seed) : state_(seed) {}
+  std::uint32_t bits() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<std::uint32_t>(state_ >> 33);
+  }
+  float next(float scale) { return scale * (static_cast<float>(bits() >> 7) * 0x1p-23f - 1.0f); }
+  std::vector<float> vector(std::size_t count, float scale) {
+    std::vector<float> out(count);
+    for (float& value : out) value = next(scale);
+    return out;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+double relative(float actual, double expected) {
+  return std::fabs(static_cast<double>(actual) - expected) / std::max(std::fabs(expected), 1e-30);
+}
+
+}  // namespace
+
+TEST_CASE("cpu: activations and softcap are within 1e-6 of exact") {
+  for_each_level("cpu: activations and softcap", [](IsaLevel, const cpu::KernelTable& kernels) {
+    std::vector<float> x;
+    for (int i = -4000; i <= 4000; ++i) x.push_back(static_cast<float>(i) * 0.005f);
+    for (int i = -40; i < 0; ++i) x.push_back(std::ldexp(1.0f, i)), x.push_back(-std::ldexp(1.0f, i));
+    std::vector<float> out(x.size());
+    kernels.activation_row(hal::ActivationKind::kSilu, x.data(), nullptr, out.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double v = static_cast<double>(x[i]);
+      if (relative(out[i], v / (1 + std::exp(-v))) > 1e-6) CHECK(out[i] == v / (1 + std::exp(-v)));
+    }
+    kernels.activation_row(hal::ActivationKind::kGeluTanh, x.data(), x.data(), out.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double v = static_cast<double>(x[i]);
+      const double u = 2 * std::sqrt(2 / 3.14159265358979324) * (v + 0.044715 * v * v * v);
+      const double expected = v * v / (1 + std::exp(-u));
+      // Where e^-u is huge its argument's rounding counts: |u| half units.
+      if (relative(out[i], expected) > 1e-6 + std::fabs(u) * 2e-7 && std::fabs(expected) > 1e-30)
+        CHECK(out[i] == expected);
+    }
+    kernels.softcap_row(3.0f, x.data(), out.data(), x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double expected = 3 * std::tanh(static_cast<double>(x[i]) / 3);
+      if (relative(out[i], expected) > 1e-6) CHECK(out[i] == expected);
+    }
+    const float special[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                             -std::numeric_limits<float>::infinity(), 1e30f, -1e30f};
+    float y[5];
+    kernels.activation_row(hal::ActivationKind::kSilu, special, nullptr, y, 5);
+    CHECK(std::isnan(y[0]));
+    CHECK(y[1] == special[1]);
+    CHECK(y[3] == 1e30f);
+    kernels.softcap_row(3.0f, special, y, 5);
+    CHECK(std::isnan(y[0]));
+    CHECK(y[1] == 3.0f);
+    CHECK(y[2] == -3.0f);
+    CHECK(y[4] == -3.0f);
+  });
+}
+
+TEST_CASE("cpu: norms, rope, sums and scales at widths that are no multiple of 16") {
+  for_each_level("cpu: norms, rope, sums and scales", [](IsaLevel, const cpu::KernelTable& kernels) {
+    Numbers numbers(3);
+    for (const std::size_t group : {std::size_t{8}, std::size_t{16}, std::size_t{40}, std::size_t{257}}) {
+      for (const hal::NormKind kind : {hal::NormKind::kRms, hal::NormKind::kLayer}) {
+        const std::size_t width = group * 3;
+        const std::vector<float> x = numbers.vector(width, 4), w = numbers.vector(group, 2),
+                                 b = numbers.vector(group, 1);
+        std::vector<float> out = x;  // in place
+        kernels.norm_row(
+            {out.data(), out.data(), width, {kind, static_cast<std::uint32_t>(group), 1e-5f}, w.data(), b.data()});
+        for (std::size_t g = 0; g < 3; ++g) {
+          double mean = 0, square = 0;
+          for (std::size_t i = 0; i < group; ++i)
+            mean += static_cast<double>(x[g * group + i]) / static_cast<double>(group);
+          if (kind == hal::NormKind::kRms) mean = 0;
+          for (std::size_t i = 0; i < group; ++i)
+            square += std::pow(static_cast<double>(x[g * group + i]) - mean, 2) / static_cast<double>(group);
+          for (std::size_t i = 0; i < group; ++i) {
+            const double expected =
+                (static_cast<double>(x[g * group + i]) - mean) / std::sqrt(square + 1e-5) * static_cast<double>(w[i]) +
+                static_cast<double>(b[i]);
+            CHECK(std::fabs(static_cast<double>(out[g * group + i]) - expected) < 4e-6);
+          }
+        }
+      }
+    }
+    for (const hal::RopeSpec rope : {hal::RopeSpec{64, 64, false}, hal::RopeSpec{40, 24, false},
+                                     hal::RopeSpec{40, 24, true}, hal::RopeSpec{96, 80, true}}) {
+      const std::vector<float> x = numbers.vector(rope.head_dim, 2), table = numbers.vector(rope.rotary_dim, 1);
+      std::vector<float> out = x;
+      kernels.rope_head(rope, out.data(), table.data(), out.data());
+      const std::size_t half = rope.rotary_dim / 2;
+      for (std::size_t i = 0; i < half; ++i) {
+        const std::size_t a = rope.interleaved ? 2 * i : i, b = rope.interleaved ? 2 * i + 1 : i + half;
+        const double c = static_cast<double>(table[i]), s = static_cast<double>(table[half + i]);
+        CHECK(std::fabs(static_cast<double>(out[a]) - (static_cast<double>(x[a]) * c - static_cast<double>(x[b]) * s)) <
+              1e-6);
+        CHECK(std::fabs(static_cast<double>(out[b]) - (static_cast<double>(x[b]) * c + static_cast<double>(x[a]) * s)) <
+              1e-6);
+      }
+      for (std::size_t i = rope.rotary_dim; i < rope.head_dim; ++i) CHECK(out[i] == x[i]);
+    }
+    const std::vector<float> a = numbers.vector(37, 2), b = numbers.vector(37, 2);
+    std::vector<float> out(40, 7.0f);
+    kernels.add_row(a.data(), b.data(), out.data(), 37);
+    for (std::size_t i = 0; i < 37; ++i) CHECK(out[i] == a[i] + b[i]);
+    kernels.scale_row(0.3f, a.data(), out.data(), 37);
+    for (std::size_t i = 0; i < 37; ++i) CHECK(out[i] == 0.3f * a[i]);
+    CHECK(out[37] == 7.0f);
+  });
+}
+
+TEST_CASE("cpu: activations are quantized to the nearest of 127 steps per 32") {
+  for_each_level("cpu: activations are quantized", [](IsaLevel, const cpu::KernelTable& kernels) {
+    Numbers numbers(5);
+    std::vector<float> x = numbers.vector(96, 3);
+    std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
+    x[70] = -9.0f;
+    cpu::ActivationBlock blocks[3];
+    kernels.quantize_row(x.data(), 96, blocks);
+    CHECK(blocks[1].scale == 0.0f);
+    CHECK(blocks[2].scale == 9.0f * (1.0f / 127.0f));
+    CHECK(blocks[2].codes[6] == -127);
+    for (std::size_t b = 0; b < 3; ++b) {
+      int sums[2] = {0, 0};
+      for (std::size_t i = 0; i < 32; ++i) {
+        const float error = x[b * 32 + i] - static_cast<float>(blocks[b].codes[i]) * blocks[b].scale;
+        CHECK(std::fabs(error) <= blocks[b].scale * 0.5001f);
+        sums[i / 16] += blocks[b].codes[i];
+      }
+      CHECK(blocks[b].sums[0] == sums[0]);
+      CHECK(blocks[b].sums[1] == sums[1]);
+      CHECK(blocks[b].sum == sums[0] + sums[1]);
+      CHECK(blocks[b].scaled_sum == blocks[b].scale * static_cast<float>(sums[0] + sums[1]));
+    }
+  });
+}
+
+namespace {
+
+/// FNV-1a over the bits of floats.
+class Digest {
+ public:
+  void add(const std::vector<float>& values) {
+    for (const float value : values) {
+      const auto bits = std::bit_cast<std::uint32_t>(value);
+      for (int i = 0; i < 32; i += 8) state_ = (state_ ^ (bits >> i & 0xffu)) * 1099511628211u;
+    }
+  }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 14695981039346656037u;
+};
+
+std::uint64_t digest_of_all_kernels(const cpu::KernelTable& kernels) {
+  Numbers numbers(9);
+  Digest digest;
+  constexpr std::size_t kWidth = 512, kRows = 5, kColumns = 21;
+  const std::vector<float> x = numbers.vector(kRows * kWidth, 2);
+  std::vector<cpu::ActivationBlock> blocks(kRows * kWidth / 32);
+  kernels.quantize_row(x.data(), kRows * kWidth, blocks.data());
+  for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
+    // Codes and scales at random; a scale is a float16 or float32 of moderate size.
+    const cpu::PackedFormat format = cpu::packed_format(type.dtype);
+    const std::size_t group = static_cast<std::size_t>(cpu::group_bytes(type.dtype, kWidth));
+    std::vector<std::byte> weights(2 * group);
+    if (format.quantized()) {
+      const auto mask = static_cast<std::uint32_t>(format.code_bits == 4 ? format.max_code * 17 : format.max_code);
+      for (std::size_t at = 0; at < weights.size(); ++at) {
+        const std::size_t in_record = at % format.record_bytes();
+        if (in_record < format.code_bytes()) {
+          weights[at] = static_cast<std::byte>(numbers.bits() & mask);
+        } else if ((in_record - format.code_bytes()) % format.scale_bytes == 0) {
+          const float scale = numbers.next(0.1f);
+          const std::uint16_t half = corbel::f32_to_f16(scale);
+          std::memcpy(weights.data() + at, format.scale_bytes == 2 ? static_cast<const void*>(&half) : &scale,
+                      format.scale_bytes);
+        }
+      }
+    } else {
+      const std::size_t bytes = cpu::plain_bytes(type.dtype);
+      for (std::size_t at = 0; at < weights.size(); at += bytes) {
+        const float value = numbers.next(0.5f);
+        const std::uint16_t half =
+            type.dtype == corbel::DType::kF16 ? corbel::f32_to_f16(value) : corbel::f32_to_bf16(value);
+        std::memcpy(weights.data() + at, bytes == 2 ? static_cast<const void*>(&half) : &value, bytes);
+      }
+    }
+    std::vector<float> out(kRows * kColumns);
+    cpu::LinearArgs args;
+    args.weights = weights.data();
+    args.group_bytes = group;
+    args.num_columns = kColumns;
+    args.k = kWidth;
+    args.x_blocks = blocks.data();
+    args.x = x.data();
+    args.x_stride = kWidth;
+    args.out = out.data();
+    args.out_stride = kColumns;
+    args.num_rows = kRows;
+    kernels.linear[static_cast<std::size_t>(type.dtype)](args);
+    digest.add(out);
+  }
+
+  constexpr std::size_t kTokens = 80, kBlock = 16, kDim = 40, kHeads = 3;
+  for (const std::size_t type : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+    const std::size_t plane = kBlock * kDim * (type == 0 ? 4 : 2);
+    std::vector<std::byte> cache(kTokens / kBlock * 2 * plane);
+    std::vector<hal::BlockEntry> table;
+    for (std::size_t i = 0; i < kTokens / kBlock; ++i)
+      table.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i * kBlock)});
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      const std::vector<float> k = numbers.vector(kDim, 2), v = numbers.vector(kDim, 2);
+      std::byte* block = cache.data() + t / kBlock * 2 * plane;
+      kernels.kv_append[type]({k.data(), v.data(), 1, kDim, block, block + plane, kBlock, t % kBlock});
+    }
+    const std::vector<float> q = numbers.vector(2 * kHeads * kDim, 2);
+    std::vector<float> out(q.size());
+    const cpu::AttentionRow rows[] = {{q.data(), out.data(), 0, 70},
+                                      {q.data() + kHeads * kDim, out.data() + kHeads * kDim, 5, 79}};
+    cpu::AttentionArgs args;
+    args.rows = rows;
+    args.num_rows = 2;
+    args.num_heads = kHeads;
+    args.head_dim = kDim;
+    args.scale = 0.4f;
+    args.softcap = 8.0f;
+    args.table = table.data();
+    args.block_tokens = kBlock;
+    args.keys = cache.data();
+    args.values = cache.data() + plane;
+    args.block_bytes = 2 * plane;
+    kernels.attention[type](args);
+    digest.add(out);
+  }
+
+  std::vector<float> row(x.begin(), x.begin() + 500);
+  kernels.norm_row({row.data(), row.data(), 500, {hal::NormKind::kRms, 50, 1e-6f}, x.data(), nullptr});
+  kernels.norm_row({row.data(), row.data(), 500, {hal::NormKind::kLayer, 500, 1e-6f}, x.data(), x.data() + 500});
+  kernels.activation_row(hal::ActivationKind::kSilu, row.data(), x.data(), row.data(), 500);
+  kernels.activation_row(hal::ActivationKind::kGeluTanh, row.data(), nullptr, row.data(), 500);
+  kernels.softcap_row(2.0f, row.data(), row.data(), 500);
+  kernels.rope_head({500, 300, true}, row.data(), x.data(), row.data());
+  kernels.rope_head({500, 300, false}, row.data(), x.data(), row.data());
+  digest.add(row);
+  return digest.value();
+}
+
+}  // namespace
+
+// They change when the arithmetic of a level is changed on purpose. Level base is made of IEEE operations alone, so it has one digest on every machine.
+TEST_CASE("cpu: one digest per level for every compiler and every flag set") {
+  for_each_level("cpu: one digest per level", [](IsaLevel level, const cpu::KernelTable& kernels) {
+    if (level == IsaLevel::kBase) CHECK(digest_of_all_kernels(kernels) == 0xe1a6e2357122c064);
+    if (level == IsaLevel::kAvx2) CHECK(digest_of_all_kernels(kernels) == 0x0d9afa3e105b5ac4);
+  });
+}
