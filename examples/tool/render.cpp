@@ -123,6 +123,10 @@ std::string render(const Value& input, const Template* given) {
 std::string answer_line(std::string_view line, const Template* given) {
   try {
     return "{\"output\": " + json_line_string(render(corbel::json::parse(line).value(), given)) + "}\n";
+  } catch (const corbel::Exception& error) {
+    // What a template raised stands alone, so that it can be compared; other errors name their place.
+    const std::string_view raised = corbel::raised_text(error.status());
+    return "{\"error\": " + json_line_string(raised.empty() ? error.status().message() : raised) + "}\n";
   } catch (const std::exception& error) {
     return "{\"error\": " + json_line_string(error.what()) + "}\n";
   }
