@@ -46,13 +46,18 @@ corbel::Result<std::string> digest(const char* path, const corbel::Context& cont
 }  // namespace
 
 std::string consume(const char* model_path) {
-  // One level for all machines, so that lines can be compared.
-  const corbel::Context context({.threads = 2, .isa = corbel::IsaLevel::kBase, .force_isa = true});
-  const corbel::Result<std::string> first = digest<corbel::DefaultBackend>(model_path, context);
-  if (!first.ok()) return "error: " + std::string(first.status().message());
-  const corbel::Result<std::string> second = digest<corbel::RefBackend>(model_path, context);
-  if (!second.ok()) return "error: " + std::string(second.status().message());
-  return *first + " | " + *second;
+  std::string lines;
+  for (const corbel::IsaLevel level : {corbel::IsaLevel::kBase, corbel::IsaLevel::kAvx2, corbel::IsaLevel::kAvx512}) {
+    if (level > corbel::detected_isa()) break;
+    const corbel::Context context({.threads = 2, .isa = level, .force_isa = true});
+    const corbel::Result<std::string> line = digest<corbel::DefaultBackend>(model_path, context);
+    if (!line.ok()) return "error: " + std::string(line.status().message());
+    lines += std::string(corbel::isa_name(level)) + " " + *line + "\n";
+  }
+  const corbel::Context context({.threads = 2});
+  const corbel::Result<std::string> line = digest<corbel::RefBackend>(model_path, context);
+  if (!line.ok()) return "error: " + std::string(line.status().message());
+  return lines + *line;
 }
 
 const char* consumed_version() { return corbel::build_info().version; }

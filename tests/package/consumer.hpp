@@ -1,9 +1,9 @@
-// The program that every way of embedding Corbel builds: the same source must print the same line.
+// The program that every way of embedding Corbel builds: the same source must print the same lines.
 #pragma once
 
 #include <string>
 
-/// Loads a model, computes a prompt and a few tokens, and tells what came out as one line; "error: ..." where something
+/// Loads a model, computes a prompt and a few tokens, and tells what came out: a line for each backend and level; "error: ..." where something
 /// failed.
 std::string consume(const char* model_path);
 
