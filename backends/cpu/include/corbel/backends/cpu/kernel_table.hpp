@@ -105,9 +105,9 @@ struct KernelTable {
 
 /// The tables of the levels. Those above base exist on x86-64 only; calling their functions needs a CPU that has the
 /// instructions.
-const KernelTable& base_kernels() noexcept;
-const KernelTable& avx2_kernels() noexcept;
-const KernelTable& avx512_kernels() noexcept;
+CORBEL_API const KernelTable& base_kernels() noexcept;
+CORBEL_API const KernelTable& avx2_kernels() noexcept;
+CORBEL_API const KernelTable& avx512_kernels() noexcept;
 
 }  // namespace cpu
 CORBEL_NAMESPACE_END
