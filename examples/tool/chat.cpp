@@ -1,5 +1,6 @@
 // corbel chat: talks with a model, streaming; one question with --prompt, else line by line from stdin.
 #include <atomic>
+#include <charconv>
 #include <optional>
 #include <signal.h>
 #include <unistd.h>
@@ -190,7 +191,14 @@ void add_chat(CLI::App& app, Action& action) {
   verb->add_option("--min-p", options->sampler.min_p,
                    "Keep tokens at least so likely relative to the likeliest; 0: all")
       ->capture_default_str();
-  verb->add_option("--seed", options->sampler.seed, "The same seed gives the same reply")->capture_default_str();
+  verb->add_option("--seed", options->sampler.seed, "The same seed gives the same reply")
+      ->check([](const std::string& text) {
+        std::uint64_t seed = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        return whole ? std::string() : "must be an integer from 0 to 18446744073709551615, and is " + text;
+      })
+      ->capture_default_str();
   verb->add_option("--max-tokens", options->max_tokens, "Longest reply; 0: as long as fits")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 26));

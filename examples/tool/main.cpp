@@ -1,5 +1,7 @@
 // The program `corbel`: results on stdout, all else on stderr; exit code 0, 1 (the work failed) or 2 (wrong usage).
+#include <fcntl.h>
 #include <new>
+#include <unistd.h>
 
 #include "common.hpp"
 
@@ -45,9 +47,19 @@ int run(int argc, char** argv) {
   return 0;
 }
 
+/// Standard streams that the caller closed become /dev/null: else the next file that is opened would take their place.
+void open_standard_streams() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   try {
     return run(argc, argv);
   } catch (const tool::UsageError& error) {

@@ -42,7 +42,8 @@ auto visit_backend(std::string_view name, Function&& function)
 /// Copyable like Model; thread-safe.
 class AnyModel {
  public:
-  /// `backend` is a registered name; empty takes the first that can be made on this machine. Errors: kInvalidArgument,
+  /// `backend` is a registered name; empty takes the first that can be made on this machine
+  /// (where the context forces an instruction level: the first of all). Errors: kInvalidArgument,
   /// and those of Model::load.
   static Result<AnyModel> load(const std::string& path, std::string_view backend, const Context& context,
                                const LoadOptions& options = {}) {
@@ -53,9 +54,10 @@ class AnyModel {
         if (const Result<B> made = B::create(context); !made.ok()) return made.status();
         return load_as<B>(path, context, options);
       });
-      if (model.ok() || model.status().code() != Errc::kUnsupported ||
-          name == kBackendNames[std::size(kBackendNames) - 1])
-        return model;
+      // A level that was asked for by name is not exchanged for another backend.
+      const bool next = !model.ok() && model.status().code() == Errc::kUnsupported && !context.options().force_isa &&
+                        name != kBackendNames[std::size(kBackendNames) - 1];
+      if (!next) return model;
     }
     return Status(Errc::kInternal, "no backend is registered");
   }

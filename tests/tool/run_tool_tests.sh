@@ -68,6 +68,13 @@ fails 2 "temp" "--temp inf" chat "$tiny" --prompt Hi --temp inf
 fails 2 "temp" "--temp without a number" chat "$tiny" --prompt Hi --temp warm
 fails 2 "top_p" "--top-p above 1" chat "$tiny" --prompt Hi --top-p 1.5
 fails 2 "min_p" "--min-p nan" chat "$tiny" --prompt Hi --min-p nan
+fails 2 "seed" "--seed -1" chat "$tiny" --prompt Hi --seed -1
+fails 2 "seed" "--seed 2^64" chat "$tiny" --prompt Hi --seed 18446744073709551616
+if ! grep -qw amx_tile /proc/cpuinfo; then
+  fails 1 "amx" "an --isa that the CPU lacks is no reason to take another backend" bench "$tiny" --isa amx
+fi
+closed_stdin() { [[ $(timeout 60 "$corbel" tokenize "$tiny" <&-) == "[]" ]]; }
+check "a closed stdin is an empty text, not the model's file" closed_stdin
 fails 2 "threads" "--threads 0" chat "$tiny" --threads 0
 fails 2 "kv" "an unknown --kv" chat "$tiny" --kv f8
 fails 2 "isa" "an unknown --isa" chat "$tiny" --isa sse

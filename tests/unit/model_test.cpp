@@ -251,6 +251,11 @@ TEST_CASE("AnyModel chooses a backend by name", "[model]") {
   CHECK(ref.backend_name() == std::string("ref"));
   CHECK(ref.visit([](const auto& model) { return model.spec().vocab; }) == 320);
   CHECK(AnyModel::load(tiny_path(), "", context).value().backend_name() == std::string(DefaultBackend::kName));
+  if (detected_isa() < IsaLevel::kAmx) {
+    INFO("a forced level that the CPU lacks is told, not exchanged for another backend");
+    const Context forced({.threads = 1, .isa = IsaLevel::kAmx, .force_isa = true});
+    CHECK(AnyModel::load(tiny_path(), "", forced).status().code() == Errc::kUnsupported);
+  }
   const auto wrong = AnyModel::load(tiny_path(), "gpu", context);
   REQUIRE_FALSE(wrong.ok());
   CHECK(wrong.status().code() == Errc::kInvalidArgument);
