@@ -10,6 +10,7 @@ shift 2
 models=("$@")
 rm -rf "$work"
 mkdir -p "$work"
+work=$(cd "$work" && pwd)  # CMake reads relative prefixes from the consumer's folder
 prefix=$work/prefix
 failures=0
 
