@@ -46,11 +46,15 @@ endif()
 if(NOT CORBEL_ENABLE_CPU)
   string(APPEND corbel_pc_cflags " -DCORBEL_HAS_CPU=0")
 endif()
-# A static library's user links what the library uses, so for him nothing is private.
-set(corbel_pc_private "")
+# A static library's user links what the library uses.
 if(CORBEL_BUILD_SHARED)
-  set(corbel_pc_private ".private")
+  set(corbel_pc_needs "Requires.private: fmt\nLibs: -L\${libdir} -lcorbel\nLibs.private: -pthread")
+else()
+  set(corbel_pc_needs "Requires: fmt\nLibs: -L\${libdir} -lcorbel -pthread")
 endif()
+# Relative to the file, so that the installed tree can be moved.
+file(RELATIVE_PATH corbel_pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+string(REGEX REPLACE "/$" "" corbel_pc_prefix "${corbel_pc_prefix}")
 configure_file(src/cmake/corbel.pc.in "${PROJECT_BINARY_DIR}/corbel.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/corbel.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
 install(FILES LICENSE THIRD_PARTY.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)

@@ -32,7 +32,8 @@ check() { # check NAME COMMAND...
   fi
 }
 build() {
-  cmake -S "examples/$1" -B "$folder/$1" "-DCMAKE_PREFIX_PATH=$prefix" -DCMAKE_BUILD_TYPE=Release "${launcher[@]}" &&
+  cmake -S "examples/$1" -B "$folder/$1" "-DCMAKE_PREFIX_PATH=$prefix" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+    "${launcher[@]}" &&
     cmake --build "$folder/$1" -j "$(nproc)"
 }
 

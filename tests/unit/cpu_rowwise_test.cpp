@@ -298,10 +298,10 @@ std::uint64_t digest_of_all_kernels(const cpu::KernelTable& kernels) {
 
 }  // namespace
 
-// They change when the arithmetic of a level is changed on purpose. Level base is made of IEEE operations alone, so it has one digest on every machine.
+// They change when the arithmetic of a level is changed on purpose. Level base is made of plain IEEE operations, so it
+// has one digest on every machine; avx2 and avx512 do the same fused operations in the same order and share theirs.
 TEST_CASE("cpu: one digest per level for every compiler and every flag set") {
   for_each_level("cpu: one digest per level", [](IsaLevel level, const cpu::KernelTable& kernels) {
-    if (level == IsaLevel::kBase) CHECK(digest_of_all_kernels(kernels) == 0xe1a6e2357122c064);
-    if (level == IsaLevel::kAvx2) CHECK(digest_of_all_kernels(kernels) == 0x0d9afa3e105b5ac4);
+    CHECK(digest_of_all_kernels(kernels) == (level == IsaLevel::kBase ? 0xe1a6e2357122c064 : 0x0d9afa3e105b5ac4));
   });
 }

@@ -10,6 +10,8 @@ cxx=${CXX:-g++}
 rm -rf "$work"
 mkdir -p "$work"
 version=$(awk '/^#define CORBEL_VERSION_/ { printf "%s%s", dot, $3; dot = "." }' "$root/include/corbel/version.hpp")
+# Tables inside the standard library's headers are symbols that keep a shared object in the process for ever, unless they stay inside it.
+echo '{ global: plugin_*; local: *; };' > "$work/exports"
 pids=()
 for name in this other; do
   mkdir -p "$work/$name"
@@ -24,7 +26,7 @@ for name in this other; do
   done
   for pid in "${pids[@]}"; do wait "$pid"; done
   pids=()
-  "$cxx" -shared "$work/$name/consumer.o" "$work/$name/plugin.o" -lfmt -pthread -o "$work/$name.so"
+  "$cxx" -shared "$work/$name/consumer.o" "$work/$name/plugin.o" -lfmt -pthread -Wl,--version-script="$work/exports" -o "$work/$name.so"
 done
 "$cxx" -std=c++20 -O1 "$root/tests/package/two_versions/host.cpp" -ldl -pthread -o "$work/host"
 "$work/host" "$model" "$work/this.so" "$version" "$work/other.so" "${version%.*}.99"
