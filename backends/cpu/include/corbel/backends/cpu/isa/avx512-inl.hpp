@@ -73,7 +73,9 @@ CORBEL_CPU_INLINE Floats load_bf16(const void* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_16_words(p)), 16))};
 }
 CORBEL_CPU_INLINE void store_f16(std::uint16_t* p, Floats v) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(v.v, _MM_FROUND_TO_NEAREST_INT));
+  // The unmasked form is a macro at -O0, whose mask of -1 is warned about.
+  const __m256i words = _mm512_maskz_cvtps_ph(__mmask16{0xffff}, v.v, _MM_FROUND_TO_NEAREST_INT);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
 }
 
 // ---- dot products of unsigned codes and signed activations, four per lane
