@@ -9,12 +9,12 @@ rm -rf "$work"
 mkdir -p "$work"
 export CORBEL_ROOT=$root CORBEL_WORK=$work CORBEL_CXX=${CXX:-g++}
 
-# Not on their own: kernel sources, which their list includes many times, and the private half of a backend, which its public header brings in.
+# Of a backend only what a user includes; the rest comes in through that.
 headers() {
-  cd "$root" && {
-    (cd include && find corbel -name '*.hpp')
-    (cd backends/ref/include && find corbel -name '*.hpp' -not -name runner.hpp)
-    (cd backends/cpu/include && find corbel -name '*.hpp' -not -path '*/isa/*' -not -path '*/kernels/*' -not -path '*/levels/*' -not -name runner.hpp)
+  {
+    (cd "$root/include" && find corbel -name '*.hpp')
+    (cd "$root/backends/ref/include" && find corbel -name '*_backend.hpp')
+    (cd "$root/backends/cpu/include" && find corbel -name '*_backend.hpp' -o -name '*_executor.hpp')
   } | LC_ALL=C sort
 }
 
