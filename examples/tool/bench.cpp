@@ -182,7 +182,7 @@ void add_bench(CLI::App& app, Action& action) {
                             options->run, [options] { run(*options); });
   verb->add_option("MODEL", options->model, "A GGUF file")->required();
   const auto number = [&](const char* name, std::uint32_t& value, const char* text, int least) {
-    verb->add_option(name, value, text)->capture_default_str()->check(CLI::Range(least, 1 << 20));
+    verb->add_option(name, value, text)->capture_default_str()->check(number_in(least, 1 << 20));
   };
   number("--prompt", options->prompt, "Tokens of the prompt", 0);
   number("--gen", options->gen, "Tokens to generate", 0);

@@ -1,6 +1,6 @@
 // corbel chat: talks with a model, streaming; one question with --prompt, else line by line from stdin.
 #include <atomic>
-#include <charconv>
+#include <limits>
 #include <optional>
 #include <signal.h>
 #include <unistd.h>
@@ -183,25 +183,27 @@ void add_chat(CLI::App& app, Action& action) {
   verb->add_option("MODEL", options->model, "A GGUF file")->required();
   verb->add_option("--prompt", options->prompt, "Answer this and end (default: lines from stdin)");
   verb->add_option("--system", options->system, "The system message");
+  constexpr float kMax = std::numeric_limits<float>::max();
+  const auto number = number_in(-kMax, kMax);  // the sampler knows the ranges
   verb->add_option("--temp", options->sampler.temperature, "Temperature; 0: always the likeliest token")
+      ->check(number)
       ->capture_default_str();
-  verb->add_option("--top-k", options->sampler.top_k, "Keep the k likeliest tokens; 0: all")->capture_default_str();
+  verb->add_option("--top-k", options->sampler.top_k, "Keep the k likeliest tokens; 0: all")
+      ->check(number_in(0, std::numeric_limits<int>::max()))
+      ->capture_default_str();
   verb->add_option("--top-p", options->sampler.top_p, "Keep the likeliest tokens up to this mass; 1: all")
+      ->check(number)
       ->capture_default_str();
   verb->add_option("--min-p", options->sampler.min_p,
                    "Keep tokens at least so likely relative to the likeliest; 0: all")
+      ->check(number)
       ->capture_default_str();
   verb->add_option("--seed", options->sampler.seed, "The same seed gives the same reply")
-      ->check([](const std::string& text) {
-        std::uint64_t seed = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-        const bool whole = error == std::errc() && end == text.data() + text.size();
-        return whole ? std::string() : "must be an integer from 0 to 18446744073709551615, and is " + text;
-      })
+      ->check(number_in(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   verb->add_option("--max-tokens", options->max_tokens, "Longest reply; 0: as long as fits")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 26));
+      ->check(number_in(0, 1 << 26));
 }
 
 }  // namespace tool

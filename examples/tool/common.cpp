@@ -16,7 +16,7 @@ CLI::App* add_verb(CLI::App& app, Action& action, const char* name, const char* 
       ->check(CLI::IsMember(backends));
   verb->add_option("--isa", options.isa, "Use exactly this level of CPU instructions (default: the highest)")
       ->check(CLI::IsMember({"base", "avx2", "avx512", "amx"}));
-  verb->add_option("--threads", options.threads, "Threads (default: physical cores)")->check(CLI::Range(1, 1024));
+  verb->add_option("--threads", options.threads, "Threads (default: physical cores)")->check(number_in(1, 1024));
   verb->add_option("--kv", options.kv, "Element type of cached keys and values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
@@ -81,8 +81,10 @@ void ProgressBar::finish() {
   drawn_percent_ = -1;
 }
 
-OutFile::OutFile(const std::string& path)
-    : path_(path.empty() ? "stdout" : path), file_(path.empty() ? stdout : std::fopen(path.c_str(), "wb")) {
+OutFile::OutFile(const std::string& path) {
+  const bool to_stdout = path.empty() || path == "-";
+  path_ = to_stdout ? "stdout" : path;
+  file_ = to_stdout ? stdout : std::fopen(path.c_str(), "wb");
   if (file_ == nullptr) throw WorkError(path_ + ": cannot be written: " + std::strerror(errno));
 }
 
@@ -120,7 +122,7 @@ std::string read_all(std::FILE* file, const std::string& name) {
 
 std::string read_file(const std::string& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!file) throw WorkError(path + ": cannot be opened: " + std::strerror(errno));
+  if (!file) throw WorkError((path.empty() ? "\"\"" : path) + ": cannot be opened: " + std::strerror(errno));
   return read_all(file.get(), path);
 }
 

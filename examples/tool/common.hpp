@@ -8,6 +8,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -53,6 +56,24 @@ struct RunOptions {
 CLI::App* add_verb(CLI::App& app, Action& action, const char* name, const char* description, RunOptions& options,
                    Action run);
 
+/// For `->check()`: the whole text is one decimal number from `least` to `most`. (What CLI11 takes alone is more: an
+/// empty text, hexadecimal and octal numbers, spaces.)
+template <class T>
+std::function<std::string(const std::string&)> number_in(T least, T most) {
+  return [least, most](const std::string& text) {
+    const char* const end = text.data() + text.size();
+    const bool zeros = std::integral<T> && text.size() > 1 && text[0] == '0';
+    T value{};
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    bool good = error == std::errc() && rest == end && !zeros && value >= least && value <= most;
+    if constexpr (std::floating_point<T>) good = good && std::isfinite(value);
+    if (good) return std::string();
+    std::string range = "a finite number";
+    if constexpr (std::integral<T>) range = "an integer from " + std::to_string(least) + " to " + std::to_string(most);
+    return "must be " + range + ", and is \"" + text + "\"";
+  };
+}
+
 corbel::Context make_context(const RunOptions& options);
 corbel::KvType kv_type(const RunOptions& options);
 /// "--role prompt|generated" as an option of a verb.
@@ -80,7 +101,7 @@ class ProgressBar {
   int drawn_percent_ = -1;
 };
 
-/// A file that is written front to back (stdout where `path` is empty); close() reports what went wrong.
+/// A file that is written front to back (stdout where `path` is empty or "-"); close() reports what went wrong.
 class OutFile {
  public:
   explicit OutFile(const std::string& path);

@@ -199,7 +199,7 @@ void add_inspect(CLI::App& app, Action& action) {
   verb->add_option("MODEL", options->model, "A GGUF file")->required();
   verb->add_flag("--program", options->program, "The program before and after the passes");
   verb->add_option("--plan", options->plan_tokens, "Bytes that loading and a cache of N tokens would take")
-      ->check(CLI::Range(1, 1 << 26));
+      ->check(number_in(1, 1 << 26));
   verb->add_flag("--json", options->json, "For machines");
   CLI::Option* tensor = verb->add_option("--tensor", options->tensor, "Write this tensor as little-endian float32");
   CLI::Option* out = verb->add_option("--out", options->out, "Where --tensor goes");

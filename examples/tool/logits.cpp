@@ -84,9 +84,9 @@ void add_logits(CLI::App& app, Action& action) {
   verb->add_option("--ids", options->ids, "A JSON file with a list of token ids")->required();
   verb->add_option("--out", options->out, "Logits go here: little-endian float32 [tokens, vocab] (default: stdout)");
   verb->add_option("--greedy", options->greedy, "Print the N likeliest next ids, one after the other, as a JSON list")
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(number_in(1, 1 << 24));
   verb->add_option("--chunk", options->chunk, "Feed the ids in pieces of N; changes no bit")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(number_in(1, 1 << 20));
   add_role(*verb, options->role);
 }
 

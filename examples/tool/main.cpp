@@ -1,5 +1,8 @@
 // The program `corbel`: results on stdout, all else on stderr; exit code 0, 1 (the work failed) or 2 (wrong usage).
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <iostream>
 #include <new>
 #include <unistd.h>
 
@@ -11,6 +14,12 @@ int fail(int exit_code, std::string_view message) {
   std::fflush(stdout);
   std::fprintf(stderr, "corbel: %.*s\n", static_cast<int>(message.size()), message.data());
   return exit_code;
+}
+
+/// What stdio still holds goes out; the exit code.
+int end_output() {
+  if (std::fflush(stdout) == 0) return 0;
+  return fail(1, std::string("writing to stdout failed: ") + std::strerror(errno));
 }
 
 /// CLI11's messages, on one line.
@@ -35,16 +44,19 @@ int run(int argc, char** argv) {
   tool::add_logits(app, action);
   tool::add_perplexity(app, action);
   tool::add_bench(app, action);
+  const auto is_asked_for = [&](const CLI::App* verb) { return verb->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_asked_for).empty())
+    return fail(2, "no verb \"" + one_line(argv[1]) + "\" (corbel --help)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    app.exit(help);
+    return std::cout.flush() ? end_output() : fail(1, "writing to stdout failed");
   } catch (const CLI::Error& error) {
     return fail(2, one_line(error.what()) + " (corbel --help, corbel VERB --help)");
   }
   action();
-  if (std::fflush(stdout) != 0) return fail(1, "writing to stdout failed");
-  return 0;
+  return end_output();
 }
 
 /// Standard streams that the caller closed become /dev/null: else the next file that is opened would take their place.

@@ -126,9 +126,9 @@ void add_perplexity(CLI::App& app, Action& action) {
   verb->add_option("TEXT", options->text, "A text file")->required();
   verb->add_option("--window", options->window, "Tokens that are looked at together")
       ->capture_default_str()
-      ->check(CLI::Range(4, 1 << 20));
+      ->check(number_in(4, 1 << 20));
   verb->add_option("--tokens", options->tokens, "Stop after N tokens (default: the whole text)")
-      ->check(CLI::Range(std::uint64_t{4}, std::uint64_t{1} << 40));
+      ->check(number_in(std::uint64_t{4}, std::uint64_t{1} << 40));
   verb->add_flag("--json", options->json, "For machines");
   add_role(*verb, options->role);
 }

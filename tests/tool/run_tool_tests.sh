@@ -59,15 +59,21 @@ output_has() {
 # --- wrong usage: 2 ----------------------------------------------------------------------------------------------------
 
 fails 2 "subcommand" "no verb"
-fails 2 "" "an unknown verb" sing
+fails 2 '"sing"' "an unknown verb" sing
+fails 2 '""' "an empty verb" ""
 fails 2 "MODEL" "no MODEL" chat
 fails 2 "frobnicate" "an unknown option" chat "$tiny" --frobnicate
 fails 2 "temp" "--temp nan" chat "$tiny" --prompt Hi --temp nan
 fails 2 "temp" "--temp below 0" chat "$tiny" --prompt Hi --temp -1
 fails 2 "temp" "--temp inf" chat "$tiny" --prompt Hi --temp inf
 fails 2 "temp" "--temp without a number" chat "$tiny" --prompt Hi --temp warm
+fails 2 "temp" "--temp beyond float32" chat "$tiny" --prompt Hi --temp 1e308
+for text in "" " 7" 7x 0x10 010 1e2 +1; do
+  fails 2 "max-tokens.*\"" "--max-tokens '$text'" chat "$tiny" --prompt Hi --max-tokens "$text"
+done
+for text in "" " 1" 0x1 1,5; do fails 2 "temp.*\"" "--temp '$text'" chat "$tiny" --prompt Hi --temp "$text"; done
 fails 2 "top_p" "--top-p above 1" chat "$tiny" --prompt Hi --top-p 1.5
-fails 2 "min_p" "--min-p nan" chat "$tiny" --prompt Hi --min-p nan
+fails 2 "min-p" "--min-p nan" chat "$tiny" --prompt Hi --min-p nan
 fails 2 "seed" "--seed -1" chat "$tiny" --prompt Hi --seed -1
 fails 2 "seed" "--seed 2^64" chat "$tiny" --prompt Hi --seed 18446744073709551616
 if ! grep -qw amx_tile /proc/cpuinfo; then
@@ -122,6 +128,12 @@ fails 1 "no_such" "a tensor that is not there" inspect "$tiny" --tensor no_such 
 fails 1 "context" "bench beyond the context" bench "$tiny" --prompt 1000000
 timeout 60 "$corbel" inspect "$tiny" > /dev/full 2> "$work/err"
 check "a full disk behind stdout: exit code 1" test $? == 1
+timeout 60 "$corbel" --help > /dev/full 2> "$work/err"
+check "a full disk behind --help: exit code 1" test $? == 1
+timeout 60 "$corbel" tokenize "$tiny" > /dev/full 2> "$work/err" < /dev/null
+check "a full disk behind a short output: the reason" grep -q "No space left" "$work/err"
+: > "$work/x.jinja"
+fails 1 '""' "a file without a name" render "$work/x.jinja" --conversation ""
 
 # --- inspect -----------------------------------------------------------------------------------------------------------
 
@@ -134,6 +146,8 @@ output_has "inspect: program after" "^program after the passes: [0-9]+ ops"
 succeeds "inspect --json" inspect "$tiny" --plan 256 --program --json
 output_has "inspect --json" '"tensors":.*"plan":.*"total":.*"program":'
 succeeds "inspect --tensor" inspect "$tiny" --tensor output_norm.weight --out "$work/norm"
+run inspect "$tiny" --tensor output_norm.weight --out -
+check "inspect --tensor --out -: stdout" cmp "$work/out" "$work/norm"
 check "inspect --tensor: whole float32 values" test $(($(stat -c %s "$work/norm") % 4)) == 0 -a -s "$work/norm"
 
 # --- logits ------------------------------------------------------------------------------------------------------------
