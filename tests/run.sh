@@ -213,25 +213,20 @@ fi
 
 # The other rows leave out what would say the same again and takes long: the whole reference runs on the real models (label slow), and:
 #   header-only  tests whose every file compiles the whole library anew are a few; the modes share their source
-#   asan, tsan   the checks of the tree (label hygiene); tsan runs what has more than one thread
-quick=(-LE slow)
-cheap_headers='unit\.(context|error|dtype|json|gguf|jinja|unicode|tokenizer|chat_template|sampler|stop_strings|graph)$'
-header_only_tests="hygiene|golden\.(golden|bit_equality)\$|unit\.conversation\$|$cheap_headers"
-threaded_tests='unit\.(context|kv_cache|generate|conversation|model|cpu_linear|cpu_attention)$|golden\.(golden|bit_equality)$|fake_device'
-if [[ $full == 1 ]]; then
-  quick=()
-  header_only_tests=.
-fi
+#   asan, tsan   the checks of the tree (label hygiene) and the same models again and again (label repetitive); tsan runs what has more than one
+#                thread
+header_only_tests='hygiene|golden\.(golden|bit_equality)$|unit\.(context|json|gguf|jinja|tokenizer|conversation)$'
+threaded_tests='unit\.(context|generate|conversation|model|cpu_linear|cpu_attention)$|golden\.golden$|fake_device'
 
 if wanted clang-shared && build_row clang-shared clang build/clang; then
   check_lines clang-shared-lines 300 build/clang/tests/corbel_consumer_main
-  run_ctest clang-shared build/clang "${quick[@]}"
+  run_ctest clang-shared build/clang -LE slow
 fi
 
 if wanted header-only && build_row header-only header-only build/header-only "-DCORBEL_TEST_FILTER=$header_only_tests" \
   -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
   check_lines header-only-lines 300 build/header-only/tests/corbel_consumer_main
-  run_ctest header-only build/header-only "${quick[@]}"
+  run_ctest header-only build/header-only -LE slow
 fi
 
 if wanted vendored; then
@@ -240,7 +235,7 @@ fi
 
 if wanted asan && build_row asan asan build/asan -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    run_ctest asan build/asan -LE 'slow|hygiene'
+    run_ctest asan build/asan -LE 'slow|hygiene|repetitive'
 fi
 
 if wanted tsan && build_row tsan tsan build/tsan "-DCORBEL_TEST_FILTER=$threaded_tests" -DCORBEL_BUILD_TOOLS=OFF; then

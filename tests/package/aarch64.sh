@@ -15,14 +15,10 @@ for package in fmt catch2 nlohmann; do ln -s "/usr/include/$package" "$work/host
 flags=(-std=c++20 -O1 -DFMT_HEADER_ONLY=1 "-DCORBEL_TEST_SOURCE_DIR=\"$root/tests\"" "-I$root/include" "-I$root/backends/ref/include"
   "-I$root/backends/cpu/include" "-I$root/tests" -isystem "$work/host/include")
 compile() { ${CORBEL_LAUNCHER:-} "$cxx" "${flags[@]}" -c "$root/tests/$1.cpp" -o "$work/$(basename "$1").o"; }
-compile support/catch_main &
-catch=$!
+(compile support/catch_main && compile package/main && compile package/consumer) &
+others=$!
 compile golden/golden_test
-wait "$catch"
-compile package/main &
-main=$!
-compile package/consumer
-wait "$main"
+wait "$others"
 "$cxx" -static "$work/catch_main.o" "$work/golden_test.o" -pthread -o "$work/golden"
 "$cxx" -static "$work/consumer.o" "$work/main.o" -pthread -o "$work/consumer"
 env -u CORBEL_TEST_DATA -u CORBEL_TEST_MODELS qemu-aarch64 "$work/golden" "golden:*" >&2
