@@ -100,9 +100,11 @@ void check_prompts(const Reference& reference, const Context& context, KvType ty
 template <class B, class Visit>
 double mean_nll(Batch<B>& batch, const nlohmann::json& nll, std::size_t first_window, std::size_t num_windows,
                 Visit visit) {
-  const auto ids = nll["ids"].get<std::vector<TokenId>>();
+  auto ids = nll["ids"].get<std::vector<TokenId>>();
   double sum = 0;
   for (std::size_t window = first_window; window < first_window + num_windows; ++window) {
+    // Where the file asks for BOS, each window begins with it; the first id of the text is one then.
+    if (nll["first_id_of_each_window_replaced_by_bos"].get<bool>()) ids[window * 512] = ids[0];
     Sequence<B> sequence(batch.cache());
     for (std::size_t at = 0; at < 512; at += 64) {
       const Status added =
