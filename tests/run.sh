@@ -213,10 +213,12 @@ fi
 
 # The other rows leave out what would say the same again and takes long: the whole reference runs on the real models (label slow), and:
 #   header-only  tests whose every file compiles the whole library anew are a few; the modes share their source
-#   asan, tsan   the checks of the tree (label hygiene) and the same models again and again (label repetitive); tsan runs what has more than one
-#                thread
+#   asan, tsan   the checks of the tree (label hygiene), and but for --full the same models again and again (label repetitive); tsan runs what has
+#                more than one thread
 header_only_tests='hygiene|golden\.(golden|bit_equality)$|unit\.(context|json|gguf|jinja|tokenizer|conversation)$'
-threaded_tests='unit\.(context|generate|conversation|model|cpu_linear|cpu_attention)$|golden\.golden$|fake_device'
+threaded_tests='unit\.(context|generate|conversation|model|cpu_linear|cpu_attention)$|golden\.(golden|bit_equality)$|fake_device'
+sanitized=(-LE 'slow|hygiene|repetitive')
+if [[ $full == 1 ]]; then sanitized=(-LE 'slow|hygiene'); fi
 
 if wanted clang-shared && build_row clang-shared clang build/clang; then
   check_lines clang-shared-lines 300 build/clang/tests/corbel_consumer_main
@@ -235,11 +237,11 @@ fi
 
 if wanted asan && build_row asan asan build/asan -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    run_ctest asan build/asan -LE 'slow|hygiene|repetitive'
+    run_ctest asan build/asan "${sanitized[@]}"
 fi
 
 if wanted tsan && build_row tsan tsan build/tsan "-DCORBEL_TEST_FILTER=$threaded_tests" -DCORBEL_BUILD_TOOLS=OFF; then
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan build/tsan -LE 'slow|hygiene'
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan build/tsan "${sanitized[@]}"
   TSAN_OPTIONS=halt_on_error=1 check tsan-embed_in_app 900 build/tsan/bin/embed_in_app "${models[0]}"
 fi
 
