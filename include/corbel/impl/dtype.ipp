@@ -68,266 +68,167 @@ CORBEL_INLINE std::uint16_t f32_to_bf16(float value) noexcept {
   return static_cast<std::uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 
+CORBEL_NAMESPACE_END
+CORBEL_EXACT_FP_END
+
+#include <corbel/impl/dtype/blocks_of_32.ipp>
+#include <corbel/impl/dtype/encode_blocks.ipp>
+#include <corbel/impl/dtype/encode_k.ipp>
+#include <corbel/impl/dtype/groups.ipp>
+#include <corbel/impl/dtype/iq_types.ipp>
+#include <corbel/impl/dtype/k_types.ipp>
+#include <corbel/impl/dtype/plain.ipp>
+#include <corbel/impl/dtype/small_types.ipp>
+
+CORBEL_EXACT_FP_BEGIN
+CORBEL_NAMESPACE_BEGIN
 namespace detail {
 
-// One block in its file layout: bytes, read without alignment, little-endian.
-class BlockBytes {
- public:
-  explicit BlockBytes(const std::byte* bytes) noexcept : bytes_(bytes) {}
-  std::uint32_t u8(std::size_t at) const noexcept { return static_cast<std::uint32_t>(bytes_[at]); }
-  float i8(std::size_t at) const noexcept { return static_cast<float>(static_cast<std::int8_t>(bytes_[at])); }
-  std::uint16_t u16(std::size_t at) const noexcept { return static_cast<std::uint16_t>(u8(at) | u8(at + 1) << 8); }
-  std::uint32_t u32(std::size_t at) const noexcept {
-    return u8(at) | u8(at + 1) << 8 | u8(at + 2) << 16 | u8(at + 3) << 24;
-  }
-  float f16(std::size_t at) const noexcept { return f16_to_f32(u16(at)); }
+// A layout names its values per block and its bytes, and the places of its f16 scales if it has any. One of a plain
+// type decodes a block to float32, one of a quantized type unpacks it to integers and scales.
 
- private:
-  const std::byte* bytes_;
-};
-
-inline float as_float(std::uint32_t code) noexcept { return static_cast<float>(static_cast<std::int32_t>(code)); }
-
-// A code of `bits` bits that stands for code - offset.
-inline float centred(std::uint32_t code, std::int32_t offset) noexcept {
-  return static_cast<float>(static_cast<std::int32_t>(code) - offset);
-}
-
-// The layouts. Each names its size, its values per block, the places of its f16 scales, and decodes one block.
-
-struct LayoutF32 {
-  static constexpr std::size_t kElements = 1, kBytes = 4;
-  static void decode(BlockBytes in, float* out) noexcept { *out = std::bit_cast<float>(in.u32(0)); }
-};
-
-struct LayoutF16 {
-  static constexpr std::size_t kElements = 1, kBytes = 2;
-  static void decode(BlockBytes in, float* out) noexcept { *out = in.f16(0); }
-};
-
-struct LayoutBF16 {
-  static constexpr std::size_t kElements = 1, kBytes = 2;
-  static void decode(BlockBytes in, float* out) noexcept { *out = bf16_to_f32(in.u16(0)); }
-};
-
-struct LayoutQ4_0 {  // d, 32 x 4 bits: low halves first
-  static constexpr std::size_t kElements = 32, kBytes = 18;
-  static constexpr std::array<std::size_t, 1> kScales = {0};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(0);
-    for (std::size_t i = 0; i < 16; ++i) {
-      const std::uint32_t q = in.u8(2 + i);
-      out[i] = centred(q & 15u, 8) * d;
-      out[i + 16] = centred(q >> 4, 8) * d;
-    }
-  }
-};
-
-struct LayoutQ4_1 {  // d, m, 32 x 4 bits
-  static constexpr std::size_t kElements = 32, kBytes = 20;
-  static constexpr std::array<std::size_t, 2> kScales = {0, 2};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(0);
-    const float m = in.f16(2);
-    for (std::size_t i = 0; i < 16; ++i) {
-      const std::uint32_t q = in.u8(4 + i);
-      out[i] = as_float(q & 15u) * d + m;
-      out[i + 16] = as_float(q >> 4) * d + m;
-    }
-  }
-};
-
-struct LayoutQ5_0 {  // d, 32 fifth bits, 32 x 4 bits
-  static constexpr std::size_t kElements = 32, kBytes = 22;
-  static constexpr std::array<std::size_t, 1> kScales = {0};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(0);
-    const std::uint32_t high = in.u32(2);
-    for (std::size_t i = 0; i < 16; ++i) {
-      const std::uint32_t q = in.u8(6 + i);
-      out[i] = centred((q & 15u) | (high >> i & 1u) << 4, 16) * d;
-      out[i + 16] = centred(q >> 4 | (high >> (i + 16) & 1u) << 4, 16) * d;
-    }
-  }
-};
-
-struct LayoutQ5_1 {  // d, m, 32 fifth bits, 32 x 4 bits
-  static constexpr std::size_t kElements = 32, kBytes = 24;
-  static constexpr std::array<std::size_t, 2> kScales = {0, 2};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(0);
-    const float m = in.f16(2);
-    const std::uint32_t high = in.u32(4);
-    for (std::size_t i = 0; i < 16; ++i) {
-      const std::uint32_t q = in.u8(8 + i);
-      out[i] = as_float((q & 15u) | (high >> i & 1u) << 4) * d + m;
-      out[i + 16] = as_float(q >> 4 | (high >> (i + 16) & 1u) << 4) * d + m;
-    }
-  }
-};
-
-struct LayoutQ8_0 {  // d, 32 x int8
-  static constexpr std::size_t kElements = 32, kBytes = 34;
-  static constexpr std::array<std::size_t, 1> kScales = {0};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(0);
-    for (std::size_t i = 0; i < 32; ++i) out[i] = in.i8(2 + i) * d;
-  }
-};
-
-// The K types: 256 values in groups of 16 or 32, each with its own small scale (and minimum) times the block's d (and
-// dmin).
-
-struct LayoutQ2_K {  // 16 x (4 bits scale, 4 bits minimum), 256 x 2 bits, d, dmin
-  static constexpr std::size_t kElements = 256, kBytes = 84;
-  static constexpr std::array<std::size_t, 2> kScales = {80, 82};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(80);
-    const float dmin = in.f16(82);
-    for (std::size_t group = 0; group < 16; ++group) {
-      const std::uint32_t packed = in.u8(group);
-      const float scale = d * as_float(packed & 15u);
-      const float minimum = dmin * as_float(packed >> 4);
-      const std::size_t codes = 16 + group / 8 * 32 + group % 2 * 16;
-      const std::size_t shift = group % 8 / 2 * 2;
-      for (std::size_t i = 0; i < 16; ++i) *out++ = scale * as_float(in.u8(codes + i) >> shift & 3u) - minimum;
-    }
-  }
-};
-
-struct LayoutQ3_K {  // 256 third bits, 256 x 2 bits, 16 x 6 bits scale, d
-  static constexpr std::size_t kElements = 256, kBytes = 110;
-  static constexpr std::array<std::size_t, 1> kScales = {108};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(108);
-    for (std::size_t group = 0; group < 16; ++group) {
-      const std::uint32_t low = group < 8 ? in.u8(96 + group) & 15u : in.u8(96 + group - 8) >> 4;
-      const std::uint32_t high = in.u8(104 + group % 4) >> (group / 4 * 2) & 3u;
-      const float scale = d * centred(low | high << 4, 32);
-      const std::size_t lane = group % 2 * 16;
-      const std::size_t codes = 32 + group / 8 * 32 + lane;
-      const std::size_t shift = group % 8 / 2 * 2;
-      for (std::size_t i = 0; i < 16; ++i) {
-        const std::uint32_t third = in.u8(lane + i) >> (group / 2) & 1u;
-        *out++ = scale * centred((in.u8(codes + i) >> shift & 3u) | third << 2, 4);
-      }
-    }
-  }
-};
-
-// The 8 pairs of 6-bit scale and minimum that Q4_K and Q5_K pack into 12 bytes.
-struct ScaleAndMinimum {
-  float scale;
-  float minimum;
-};
-inline ScaleAndMinimum packed_scale_and_minimum(BlockBytes in, std::size_t at, std::size_t group) noexcept {
-  if (group < 4) return {as_float(in.u8(at + group) & 63u), as_float(in.u8(at + group + 4) & 63u)};
-  const std::uint32_t low = in.u8(at + group + 4);
-  return {as_float((low & 15u) | in.u8(at + group - 4) >> 6 << 4), as_float(low >> 4 | in.u8(at + group) >> 6 << 4)};
-}
-
-struct LayoutQ4_K {  // d, dmin, 12 bytes of scales and minima, 256 x 4 bits
-  static constexpr std::size_t kElements = 256, kBytes = 144;
-  static constexpr std::array<std::size_t, 2> kScales = {0, 2};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(0);
-    const float dmin = in.f16(2);
-    for (std::size_t group = 0; group < 8; ++group) {
-      const ScaleAndMinimum small = packed_scale_and_minimum(in, 4, group);
-      const float scale = d * small.scale;
-      const float minimum = dmin * small.minimum;
-      const std::size_t codes = 16 + group / 2 * 32;
-      const std::size_t shift = group % 2 * 4;
-      for (std::size_t i = 0; i < 32; ++i) *out++ = scale * as_float(in.u8(codes + i) >> shift & 15u) - minimum;
-    }
-  }
-};
-
-struct LayoutQ5_K {  // d, dmin, 12 bytes of scales and minima, 256 fifth bits, 256 x 4 bits
-  static constexpr std::size_t kElements = 256, kBytes = 176;
-  static constexpr std::array<std::size_t, 2> kScales = {0, 2};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(0);
-    const float dmin = in.f16(2);
-    for (std::size_t group = 0; group < 8; ++group) {
-      const ScaleAndMinimum small = packed_scale_and_minimum(in, 4, group);
-      const float scale = d * small.scale;
-      const float minimum = dmin * small.minimum;
-      const std::size_t codes = 48 + group / 2 * 32;
-      const std::size_t shift = group % 2 * 4;
-      for (std::size_t i = 0; i < 32; ++i) {
-        const std::uint32_t fifth = in.u8(16 + i) >> group & 1u;
-        *out++ = scale * as_float((in.u8(codes + i) >> shift & 15u) | fifth << 4) - minimum;
-      }
-    }
-  }
-};
-
-struct LayoutQ6_K {  // 256 x low 4 bits, 256 x high 2 bits, 16 x int8 scale, d
-  static constexpr std::size_t kElements = 256, kBytes = 210;
-  static constexpr std::array<std::size_t, 1> kScales = {208};
-  static void decode(BlockBytes in, float* out) noexcept {
-    const float d = in.f16(208);
-    for (std::size_t row = 0; row < 8; ++row) {  // 32 values each
-      const std::size_t half = row / 4;
-      const std::size_t low = half * 64 + row % 2 * 32;
-      const std::size_t low_shift = row % 4 / 2 * 4;
-      const std::size_t high = 128 + half * 32;
-      const std::size_t high_shift = row % 4 * 2;
-      for (std::size_t i = 0; i < 32; ++i) {
-        const float scale = d * in.i8(192 + row * 2 + i / 16);
-        const std::uint32_t code = (in.u8(low + i) >> low_shift & 15u) | (in.u8(high + i) >> high_shift & 3u) << 4;
-        *out++ = scale * centred(code, 32);
-      }
-    }
-  }
+template <class Layout>
+concept Quantized = requires(BlockBytes in, IntegerBlock& out) {
+  Layout::unpack(in, out);
 };
 
 template <class Layout>
 void dequantize_blocks(const std::byte* in, float* out, std::size_t num_blocks) {
-  for (std::size_t block = 0; block < num_blocks; ++block) {
-    Layout::decode(BlockBytes(in + block * Layout::kBytes), out + block * Layout::kElements);
+  for (std::size_t block = 0; block < num_blocks; ++block, in += Layout::kBytes, out += Layout::kElements) {
+    if constexpr (requires { Layout::decode(BlockBytes(in), out); }) {
+      Layout::decode(BlockBytes(in), out);
+    } else {
+      IntegerBlock integers;
+      Layout::unpack(BlockBytes(in), integers);
+      for (std::size_t i = 0; i < Layout::kElements; ++i) {
+        const std::size_t group = i / Layout::kScaleElements;
+        out[i] = integers.scales[group] * static_cast<float>(integers.codes[i]);
+        if constexpr (Layout::kHasMinimum) out[i] += integers.minima[group];
+      }
+    }
+  }
+}
+
+template <class Layout>
+void encode_blocks(const float* in, std::byte* out, std::size_t num_blocks) {
+  for (std::size_t block = 0; block < num_blocks; ++block, in += Layout::kElements, out += Layout::kBytes)
+    Encoder<Layout>::encode(in, out);
+}
+
+template <class Layout>
+void unpack_block(const std::byte* in, IntegerBlock& out) noexcept {
+  Layout::unpack(BlockBytes(in), out);
+}
+
+inline bool is_finite_f32(float value) noexcept {
+  return (std::bit_cast<std::uint32_t>(value) & 0x7F800000u) != 0x7F800000u;
+}
+
+template <class Layout>
+bool is_finite_block(BlockBytes in) noexcept {
+  if constexpr (requires { Layout::is_finite(in); }) {
+    return Layout::is_finite(in);
+  } else if constexpr (requires { Layout::kScales; }) {
+    return std::all_of(Layout::kScales.begin(), Layout::kScales.end(),
+                       [&](std::size_t at) { return (in.u16(at) & 0x7C00u) != 0x7C00u; });
+  } else {
+    float values[Layout::kElements];
+    Layout::decode(in, values);
+    return std::all_of(std::begin(values), std::end(values), is_finite_f32);
   }
 }
 
 template <class Layout>
 std::size_t first_non_finite_block(const std::byte* in, std::size_t num_blocks) {
   for (std::size_t block = 0; block < num_blocks; ++block) {
-    const BlockBytes bytes(in + block * Layout::kBytes);
-    if constexpr (Layout::kElements == 1) {
-      float value = 0;
-      Layout::decode(bytes, &value);
-      if ((std::bit_cast<std::uint32_t>(value) & 0x7F800000u) == 0x7F800000u) return block;
-    } else {
-      for (const std::size_t at : Layout::kScales) {
-        if ((bytes.u16(at) & 0x7C00u) == 0x7C00u) return block;
-      }
-    }
+    if (!is_finite_block<Layout>(BlockBytes(in + block * Layout::kBytes))) return block;
   }
   return num_blocks;
 }
 
+enum InSafetensors : bool { kGgufOnly = false, kInSafetensors = true };
+
 template <class Layout>
-constexpr DTypeTraits dtype_row(DType dtype, const char* name, std::uint32_t ggml_id) {
-  return {dtype,
-          name,
-          ggml_id,
-          Layout::kElements,
-          Layout::kBytes,
-          &dequantize_blocks<Layout>,
-          &first_non_finite_block<Layout>};
+constexpr DTypeTraits dtype_row(DType dtype, const char* name, std::uint32_t ggml_id,
+                                InSafetensors in_safetensors = kGgufOnly) {
+  DTypeTraits row{};
+  row.dtype = dtype;
+  row.name = name;
+  row.ggml_id = ggml_id;
+  row.in_safetensors = in_safetensors;
+  row.block_elements = Layout::kElements;
+  row.block_bytes = Layout::kBytes;
+  row.dequantize = &dequantize_blocks<Layout>;
+  row.first_non_finite = &first_non_finite_block<Layout>;
+  if constexpr (Quantized<Layout>) {
+    row.scale_elements = Layout::kScaleElements;
+    row.has_minimum = Layout::kHasMinimum;
+    row.unpack = &unpack_block<Layout>;
+  }
+  if constexpr (requires(const float* x, std::byte* out) { Encoder<Layout>::encode(x, out); })
+    row.encode = &encode_blocks<Layout>;
+  return row;
 }
 
+// In the order of DType.
+// clang-format off
 inline constexpr DTypeTraits kDTypes[] = {
-    dtype_row<LayoutF32>(DType::kF32, "F32", 0),     dtype_row<LayoutF16>(DType::kF16, "F16", 1),
-    dtype_row<LayoutBF16>(DType::kBF16, "BF16", 30), dtype_row<LayoutQ4_0>(DType::kQ4_0, "Q4_0", 2),
-    dtype_row<LayoutQ4_1>(DType::kQ4_1, "Q4_1", 3),  dtype_row<LayoutQ5_0>(DType::kQ5_0, "Q5_0", 6),
-    dtype_row<LayoutQ5_1>(DType::kQ5_1, "Q5_1", 7),  dtype_row<LayoutQ8_0>(DType::kQ8_0, "Q8_0", 8),
-    dtype_row<LayoutQ2_K>(DType::kQ2_K, "Q2_K", 10), dtype_row<LayoutQ3_K>(DType::kQ3_K, "Q3_K", 11),
-    dtype_row<LayoutQ4_K>(DType::kQ4_K, "Q4_K", 12), dtype_row<LayoutQ5_K>(DType::kQ5_K, "Q5_K", 13),
+    dtype_row<LayoutF32>(DType::kF32, "F32", 0, kInSafetensors),
+    dtype_row<LayoutF16>(DType::kF16, "F16", 1, kInSafetensors),
+    dtype_row<LayoutBF16>(DType::kBF16, "BF16", 30, kInSafetensors),
+    dtype_row<LayoutQ4_0>(DType::kQ4_0, "Q4_0", 2),
+    dtype_row<LayoutQ4_1>(DType::kQ4_1, "Q4_1", 3),
+    dtype_row<LayoutQ5_0>(DType::kQ5_0, "Q5_0", 6),
+    dtype_row<LayoutQ5_1>(DType::kQ5_1, "Q5_1", 7),
+    dtype_row<LayoutQ8_0>(DType::kQ8_0, "Q8_0", 8),
+    dtype_row<LayoutQ2_K>(DType::kQ2_K, "Q2_K", 10),
+    dtype_row<LayoutQ3_K>(DType::kQ3_K, "Q3_K", 11),
+    dtype_row<LayoutQ4_K>(DType::kQ4_K, "Q4_K", 12),
+    dtype_row<LayoutQ5_K>(DType::kQ5_K, "Q5_K", 13),
     dtype_row<LayoutQ6_K>(DType::kQ6_K, "Q6_K", 14),
+    dtype_row<LayoutQ8_1>(DType::kQ8_1, "Q8_1", 9),
+    dtype_row<LayoutQ8_K>(DType::kQ8_K, "Q8_K", 15),
+    dtype_row<LayoutIQ1_S>(DType::kIQ1_S, "IQ1_S", 19),
+    dtype_row<LayoutIQ1_M>(DType::kIQ1_M, "IQ1_M", 29),
+    dtype_row<LayoutIQ2_XXS>(DType::kIQ2_XXS, "IQ2_XXS", 16),
+    dtype_row<LayoutIQ2_XS>(DType::kIQ2_XS, "IQ2_XS", 17),
+    dtype_row<LayoutIQ2_S>(DType::kIQ2_S, "IQ2_S", 22),
+    dtype_row<LayoutIQ3_XXS>(DType::kIQ3_XXS, "IQ3_XXS", 18),
+    dtype_row<LayoutIQ3_S>(DType::kIQ3_S, "IQ3_S", 21),
+    dtype_row<LayoutIQ4_NL>(DType::kIQ4_NL, "IQ4_NL", 20),
+    dtype_row<LayoutIQ4_XS>(DType::kIQ4_XS, "IQ4_XS", 23),
+    dtype_row<LayoutTQ1_0>(DType::kTQ1_0, "TQ1_0", 34),
+    dtype_row<LayoutTQ2_0>(DType::kTQ2_0, "TQ2_0", 35),
+    dtype_row<LayoutMXFP4>(DType::kMXFP4, "MXFP4", 39),
+    dtype_row<LayoutNVFP4>(DType::kNVFP4, "NVFP4", 40),
+    dtype_row<LayoutQ1_0>(DType::kQ1_0, "Q1_0", 41),
+    dtype_row<LayoutQ2_0>(DType::kQ2_0, "Q2_0", 42),
+    dtype_row<LayoutF64>(DType::kF64, "F64", 28, kInSafetensors),
+    dtype_row<LayoutInt<std::int64_t>>(DType::kI64, "I64", 27, kInSafetensors),
+    dtype_row<LayoutInt<std::int32_t>>(DType::kI32, "I32", 26, kInSafetensors),
+    dtype_row<LayoutInt<std::int16_t>>(DType::kI16, "I16", 25, kInSafetensors),
+    dtype_row<LayoutInt<std::int8_t>>(DType::kI8, "I8", 24, kInSafetensors),
+    dtype_row<LayoutInt<std::uint64_t>>(DType::kU64, "U64", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutInt<std::uint32_t>>(DType::kU32, "U32", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutInt<std::uint16_t>>(DType::kU16, "U16", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutInt<std::uint8_t>>(DType::kU8, "U8", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutBool>(DType::kBool, "BOOL", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutF8_E4M3>(DType::kF8_E4M3, "F8_E4M3", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutF8_E5M2>(DType::kF8_E5M2, "F8_E5M2", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutF8_E8M0>(DType::kF8_E8M0, "F8_E8M0", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutF6<2, 3>>(DType::kF6_E2M3, "F6_E2M3", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutF6<3, 2>>(DType::kF6_E3M2, "F6_E3M2", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutF4>(DType::kF4, "F4", kNoGgmlId, kInSafetensors),
+    dtype_row<LayoutGroupI4>(DType::kGroupI4, "group I4", kNoGgmlId),
+    dtype_row<LayoutGroupU4>(DType::kGroupU4, "group U4", kNoGgmlId),
+    dtype_row<LayoutGroupI8>(DType::kGroupI8, "group I8", kNoGgmlId),
+    dtype_row<LayoutGroupU8>(DType::kGroupU8, "group U8", kNoGgmlId),
+    dtype_row<LayoutGroupF8>(DType::kGroupF8, "group F8", kNoGgmlId),
+    dtype_row<LayoutGroupE2M1>(DType::kGroupE2M1, "group E2M1", kNoGgmlId),
+    dtype_row<LayoutGroupNF4>(DType::kGroupNF4, "group NF4", kNoGgmlId),
 };
-static_assert(std::size(kDTypes) == static_cast<std::size_t>(DType::kQ6_K) + 1);
+// clang-format on
+static_assert(std::size(kDTypes) == kNumDTypes);
 
 }  // namespace detail
 
@@ -339,7 +240,7 @@ CORBEL_INLINE const DTypeTraits& traits(DType dtype) noexcept {
 
 CORBEL_INLINE const DTypeTraits* find_dtype_by_ggml_id(std::uint32_t id) noexcept {
   for (const DTypeTraits& row : detail::kDTypes) {
-    if (row.ggml_id == id) return &row;
+    if (row.ggml_id == id && id != kNoGgmlId) return &row;
   }
   return nullptr;
 }
@@ -349,6 +250,11 @@ CORBEL_INLINE const DTypeTraits* find_dtype_by_name(std::string_view name) noexc
     if (row.name == name) return &row;
   }
   return nullptr;
+}
+
+CORBEL_INLINE const DTypeTraits* find_dtype_by_safetensors_name(std::string_view name) noexcept {
+  const DTypeTraits* row = find_dtype_by_name(name);
+  return row != nullptr && row->in_safetensors ? row : nullptr;
 }
 
 CORBEL_NAMESPACE_END

@@ -1,5 +1,5 @@
-// From stored rows to packed groups, and back. Layouts of the stored blocks: facts of the GGUF specification. Private
-// to the backend.
+// From stored rows to packed groups, and back. The stored blocks come as integers and scales from the trait table.
+// Private to the backend.
 #pragma once
 
 #include <corbel/backends/cpu/packed.hpp>
@@ -17,150 +17,11 @@ CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
 
-inline constexpr std::size_t kMaxBlockElements = 256;
-
-/// One stored block as codes, scales and minima: value i is scales[i / g] * (codes[i] - zero) or scales[i / g] *
-/// codes[i] + minima[i / g], g being the format's scale_columns.
-struct UnpackedBlock {
-  std::uint8_t codes[kMaxBlockElements];
-  float scales[kMaxBlockElements / 16];
-  float minima[kMaxBlockElements / 16];
-};
-
-/// A stored block, read without alignment, little-endian.
-class StoredBlock {
- public:
-  explicit StoredBlock(const std::byte* bytes) noexcept : bytes_(bytes) {}
-  std::uint32_t u8(std::size_t at) const noexcept { return std::to_integer<std::uint32_t>(bytes_[at]); }
-  std::uint32_t u32(std::size_t at) const noexcept {
-    return u8(at) | u8(at + 1) << 8 | u8(at + 2) << 16 | u8(at + 3) << 24;
-  }
-  float f16(std::size_t at) const noexcept { return f16_to_f32(static_cast<std::uint16_t>(u8(at) | u8(at + 1) << 8)); }
-  float small(std::size_t at) const noexcept { return static_cast<float>(static_cast<std::int8_t>(u8(at))); }
-
- private:
-  const std::byte* bytes_;
-};
-
-inline float to_float(std::uint32_t code) noexcept { return static_cast<float>(static_cast<std::int32_t>(code)); }
-
-/// Q4_0, Q4_1, Q5_0, Q5_1: scale, perhaps minimum, perhaps 32 fifth bits, 32 x 4 bits with the low halves first.
-inline void unpack_32(StoredBlock in, bool has_minimum, bool has_fifth_bits, UnpackedBlock& out) noexcept {
-  out.scales[0] = in.f16(0);
-  std::size_t at = 2;
-  if (has_minimum) {
-    out.minima[0] = in.f16(at);
-    at += 2;
-  }
-  std::uint32_t fifth = 0;
-  if (has_fifth_bits) {
-    fifth = in.u32(at);
-    at += 4;
-  }
-  for (std::size_t i = 0; i < 16; ++i) {
-    const std::uint32_t pair = in.u8(at + i);
-    out.codes[i] = static_cast<std::uint8_t>((pair & 15u) | (fifth >> i & 1u) << 4);
-    out.codes[i + 16] = static_cast<std::uint8_t>(pair >> 4 | (fifth >> (i + 16) & 1u) << 4);
-  }
-}
-
-/// Q4_K and Q5_K: d, dmin, 8 pairs of 6-bit scale and minimum in 12 bytes, perhaps 256 fifth bits, 256 x 4 bits.
-/// Products with d are exact in float32.
-inline void unpack_k(StoredBlock in, bool has_fifth_bits, UnpackedBlock& out) noexcept {
-  const float d = in.f16(0), dmin = in.f16(2);
-  for (std::size_t group = 0; group < 8; ++group) {
-    std::uint32_t scale, minimum;
-    if (group < 4) {
-      scale = in.u8(4 + group) & 63u;
-      minimum = in.u8(8 + group) & 63u;
-    } else {
-      scale = (in.u8(8 + group) & 15u) | in.u8(group) >> 6 << 4;
-      minimum = in.u8(8 + group) >> 4 | in.u8(4 + group) >> 6 << 4;
-    }
-    out.scales[group] = d * to_float(scale);
-    out.minima[group] = -(dmin * to_float(minimum));
-    const std::size_t codes = (has_fifth_bits ? 48u : 16u) + group / 2 * 32;
-    for (std::size_t i = 0; i < 32; ++i) {
-      const std::uint32_t fifth = has_fifth_bits ? in.u8(16 + i) >> group & 1u : 0u;
-      out.codes[group * 32 + i] = static_cast<std::uint8_t>((in.u8(codes + i) >> (group % 2 * 4) & 15u) | fifth << 4);
-    }
-  }
-}
-
-inline void unpack_q2_k(StoredBlock in, UnpackedBlock& out) noexcept {
-  const float d = in.f16(80), dmin = in.f16(82);
-  for (std::size_t group = 0; group < 16; ++group) {
-    out.scales[group] = d * to_float(in.u8(group) & 15u);
-    out.minima[group] = -(dmin * to_float(in.u8(group) >> 4));
-    const std::size_t codes = 16 + group / 8 * 32 + group % 2 * 16;
-    for (std::size_t i = 0; i < 16; ++i)
-      out.codes[group * 16 + i] = static_cast<std::uint8_t>(in.u8(codes + i) >> (group % 8 / 2 * 2) & 3u);
-  }
-}
-
-inline void unpack_q3_k(StoredBlock in, UnpackedBlock& out) noexcept {
-  const float d = in.f16(108);
-  for (std::size_t group = 0; group < 16; ++group) {
-    const std::uint32_t low = group < 8 ? in.u8(96 + group) & 15u : in.u8(96 + group - 8) >> 4;
-    const std::uint32_t high = in.u8(104 + group % 4) >> (group / 4 * 2) & 3u;
-    out.scales[group] = d * static_cast<float>(static_cast<std::int32_t>(low | high << 4) - 32);
-    const std::size_t lane = group % 2 * 16;
-    const std::size_t codes = 32 + group / 8 * 32 + lane;
-    for (std::size_t i = 0; i < 16; ++i) {
-      const std::uint32_t third = in.u8(lane + i) >> (group / 2) & 1u;
-      out.codes[group * 16 + i] =
-          static_cast<std::uint8_t>((in.u8(codes + i) >> (group % 8 / 2 * 2) & 3u) | third << 2);
-    }
-  }
-}
-
-inline void unpack_q6_k(StoredBlock in, UnpackedBlock& out) noexcept {
-  const float d = in.f16(208);
-  for (std::size_t group = 0; group < 16; ++group) out.scales[group] = d * in.small(192 + group);
-  for (std::size_t row = 0; row < 8; ++row) {  // 32 codes each
-    const std::size_t low = row / 4 * 64 + row % 2 * 32;
-    const std::size_t high = 128 + row / 4 * 32;
-    for (std::size_t i = 0; i < 32; ++i) {
-      out.codes[row * 32 + i] = static_cast<std::uint8_t>((in.u8(low + i) >> (row % 4 / 2 * 4) & 15u) |
-                                                          (in.u8(high + i) >> (row % 4 * 2) & 3u) << 4);
-    }
-  }
-}
-
-/// Unpacks one stored block of a quantized type.
-inline void unpack_block(DType dtype, const std::byte* bytes, UnpackedBlock& out) noexcept {
-  const StoredBlock in(bytes);
-  switch (dtype) {
-    case DType::kQ4_0:
-      return unpack_32(in, false, false, out);
-    case DType::kQ4_1:
-      return unpack_32(in, true, false, out);
-    case DType::kQ5_0:
-      return unpack_32(in, false, true, out);
-    case DType::kQ5_1:
-      return unpack_32(in, true, true, out);
-    case DType::kQ8_0:
-      out.scales[0] = in.f16(0);
-      for (std::size_t i = 0; i < 32; ++i) out.codes[i] = static_cast<std::uint8_t>(in.u8(2 + i) ^ 0x80u);
-      return;
-    case DType::kQ2_K:
-      return unpack_q2_k(in, out);
-    case DType::kQ3_K:
-      return unpack_q3_k(in, out);
-    case DType::kQ4_K:
-      return unpack_k(in, false, out);
-    case DType::kQ5_K:
-      return unpack_k(in, true, out);
-    case DType::kQ6_K:
-      return unpack_q6_k(in, out);
-    default:
-      return;
-  }
-}
+inline constexpr std::size_t kMaxPlainElements = 4;  ///< of a block of a plain type
 
 inline void write_scale(const PackedFormat& format, std::byte* to, float value) noexcept {
   if (format.scale_bytes == 2) {
-    const std::uint16_t half = f32_to_f16(value);  // came from f16: exact
+    const std::uint16_t half = format.bf16_scales ? f32_to_bf16(value) : f32_to_f16(value);  // came from one: exact
     std::memcpy(to, &half, sizeof half);
   } else {
     std::memcpy(to, &value, sizeof value);
@@ -170,7 +31,7 @@ inline float read_scale(const PackedFormat& format, const std::byte* from) noexc
   if (format.scale_bytes == 2) {
     std::uint16_t half;
     std::memcpy(&half, from, sizeof half);
-    return f16_to_f32(half);
+    return format.bf16_scales ? bf16_to_f32(half) : f16_to_f32(half);
   }
   float value;
   std::memcpy(&value, from, sizeof value);
@@ -178,18 +39,30 @@ inline float read_scale(const PackedFormat& format, const std::byte* from) noexc
 }
 
 /// Columns [first, first + 32) of an unpacked block into the record of their columns, as row `lane`.
-inline void write_record(const PackedFormat& format, const UnpackedBlock& block, std::size_t first, std::size_t lane,
+inline void write_record(const PackedFormat& format, const IntegerBlock& block, std::size_t first, std::size_t lane,
                          std::byte* record) noexcept {
-  const std::uint8_t* codes = block.codes + first;
-  for (std::size_t quad = 0; quad < 8; ++quad) {
-    for (std::size_t i = 0; i < 4; ++i) {
-      const std::uint8_t code = codes[quad * 4 + i];
-      if (format.code_bits == 8) {
-        record[quad * 64 + lane * 4 + i] = std::byte{code};
-      } else if (quad % 2 == 0) {
-        record[quad / 2 * 64 + lane * 4 + i] =
-            std::byte{static_cast<std::uint8_t>(code | codes[quad * 4 + 4 + i] << 4)};
-      }
+  // Four codes at a time: they stay together, and words are fast without a vectorizing compiler.
+  std::uint32_t quads[kBlockColumns / 4];
+  if (format.codebook != Codebook::kNone) {
+    const CodebookTable table = codebook_table(format);
+    std::uint8_t codes[kBlockColumns];
+    for (std::size_t i = 0; i < kBlockColumns; ++i) {
+      const auto code = static_cast<std::uint8_t>(block.codes[first + i] + format.zero());
+      codes[i] = static_cast<std::uint8_t>(std::find(table.codes, table.codes + 15, code) - table.codes);
+    }
+    std::memcpy(quads, codes, sizeof quads);
+  } else {
+    std::memcpy(quads, block.codes + first, sizeof quads);
+    const std::uint32_t zeros = static_cast<std::uint32_t>(format.zero() & 0xff) * 0x01010101u;
+    for (std::uint32_t& quad : quads)  // adds the zero to each byte, without carries between them
+      quad = ((quad & 0x7f7f7f7fu) + (zeros & 0x7f7f7f7fu)) ^ ((quad ^ zeros) & 0x80808080u);
+  }
+  if (format.code_bits == 8) {
+    for (std::size_t quad = 0; quad < 8; ++quad) std::memcpy(record + quad * 64 + lane * 4, &quads[quad], 4);
+  } else {  // four codes of 4 bits each in the low halves, four in the high ones
+    for (std::size_t quad = 0; quad < 8; quad += 2) {
+      const std::uint32_t pair = quads[quad] | quads[quad + 1] << 4;
+      std::memcpy(record + quad / 2 * 64 + lane * 4, &pair, 4);
     }
   }
   std::byte* scales = record + format.code_bytes();
@@ -201,24 +74,77 @@ inline void write_record(const PackedFormat& format, const UnpackedBlock& block,
   }
 }
 
+/// The values of a block of a plain type into consecutive columns of a group; `to` is the place of the first.
+inline void write_plain(DType dtype, const std::byte* stored, std::byte* to) noexcept {
+  const DTypeTraits& type = traits(dtype);
+  const std::size_t bytes = plain_bytes(dtype);
+  float values[kMaxPlainElements];
+  type.dequantize(stored, values, 1);
+  for (std::size_t i = 0; i < type.block_elements; ++i, to += kGroupRows * bytes) {
+    const std::uint16_t half = f32_to_bf16(values[i]);
+    std::memcpy(to, bytes == 2 ? static_cast<const void*>(&half) : &values[i], bytes);
+  }
+}
+
+/// A block of 32 small floats (a float32 scale, then the codes) into its record, as row `lane`.
+inline void write_coded(const PackedFormat& format, const std::byte* stored, std::size_t lane,
+                        std::byte* record) noexcept {
+  std::memcpy(record + lane * sizeof(float), stored, sizeof(float));
+  const std::byte* codes = stored + sizeof(float);
+  std::byte* to = record + kGroupRows * sizeof(float) + lane;
+  if (format.float_code == FloatCode::kE4M3) {
+    for (std::size_t k = 0; k < kBlockColumns; ++k) to[k * kGroupRows] = codes[k];
+    return;
+  }
+  // Stored: code i in the low half and i + 16 in the high half of byte i.
+  const auto code = [&](std::size_t k) { return k < 16 ? codes[k] & std::byte{15} : codes[k - 16] >> 4; };
+  for (std::size_t k = 0; k < kBlockColumns; k += 2) to[k / 2 * kGroupRows] = code(k) | code(k + 1) << 4;
+}
+
+/// Values of plain types: record k holds column k of all rows. A line of memory of each row at a time, so that every
+/// line is fetched once.
+template <std::size_t Bytes>
+void transpose(const std::byte* rows, std::size_t num_rows, std::size_t row_bytes, std::size_t columns,
+               std::byte* group) noexcept {
+  constexpr std::size_t kTile = 64 / Bytes;
+  for (std::size_t first = 0; first < columns; first += kTile) {
+    const std::size_t end = std::min(first + kTile, columns);
+    for (std::size_t lane = 0; lane < num_rows; ++lane)
+      for (std::size_t k = first; k < end; ++k)
+        std::memcpy(group + (k * kGroupRows + lane) * Bytes, rows + lane * row_bytes + k * Bytes, Bytes);
+  }
+}
+
 /// Packs `num_rows` (at most 16) stored rows, `row_bytes` apart, into one group.
 inline void pack_group(DType dtype, const std::byte* rows, std::size_t num_rows, std::size_t row_bytes,
                        std::size_t columns, std::byte* group) noexcept {
   const PackedFormat format = packed_format(dtype);
   if (num_rows < kGroupRows) std::memset(group, 0, group_bytes(dtype, columns));
-  if (!format.quantized()) {
-    const std::size_t bytes = plain_bytes(dtype);
+  const DTypeTraits& type = traits(dtype);
+  if (format.coded()) {
     for (std::size_t lane = 0; lane < num_rows; ++lane)
-      for (std::size_t k = 0; k < columns; ++k)
-        std::memcpy(group + (k * kGroupRows + lane) * bytes, rows + lane * row_bytes + k * bytes, bytes);
+      for (std::size_t block = 0; block < columns / kBlockColumns; ++block)
+        write_coded(format, rows + lane * row_bytes + block * type.block_bytes, lane,
+                    group + block * format.record_bytes());
     return;
   }
-  const DTypeTraits& type = traits(dtype);
-  UnpackedBlock block;
+  if (!format.quantized()) {
+    const std::size_t bytes = plain_bytes(dtype);
+    if (format.plain == dtype)
+      return bytes == 4 ? transpose<4>(rows, num_rows, row_bytes, columns, group)
+                        : transpose<2>(rows, num_rows, row_bytes, columns, group);
+    for (std::size_t lane = 0; lane < num_rows; ++lane) {
+      const std::byte* stored = rows + lane * row_bytes;
+      for (std::size_t k = 0; k < columns; k += type.block_elements, stored += type.block_bytes)
+        write_plain(dtype, stored, group + (k * kGroupRows + lane) * bytes);
+    }
+    return;
+  }
+  IntegerBlock block;
   for (std::size_t lane = 0; lane < num_rows; ++lane) {
     const std::byte* stored = rows + lane * row_bytes;
     for (std::size_t k = 0; k < columns; k += type.block_elements, stored += type.block_bytes) {
-      unpack_block(dtype, stored, block);
+      type.unpack(stored, block);
       for (std::size_t i = 0; i < type.block_elements; i += kBlockColumns)
         write_record(format, block, i, lane, group + (k + i) / kBlockColumns * format.record_bytes());
     }
@@ -229,13 +155,32 @@ inline void pack_group(DType dtype, const std::byte* rows, std::size_t num_rows,
 inline void read_packed_row(DType dtype, const std::byte* group, std::size_t lane, std::size_t columns,
                             float* out) noexcept {
   const PackedFormat format = packed_format(dtype);
+  if (format.coded()) {
+    std::byte stored[sizeof(float) + kBlockColumns] = {};
+    for (std::size_t block = 0; block < columns / kBlockColumns; ++block) {
+      const std::byte* record = group + block * format.record_bytes();
+      std::memcpy(stored, record + lane * sizeof(float), sizeof(float));
+      const std::byte* from = record + kGroupRows * sizeof(float) + lane;
+      std::byte* codes = stored + sizeof(float);
+      for (std::size_t k = 0; k < kBlockColumns; ++k) {
+        if (format.float_code == FloatCode::kE4M3) {
+          codes[k] = from[k * kGroupRows];
+        } else {
+          const std::byte code = from[k / 2 * kGroupRows] >> (k % 2 * 4) & std::byte{15};
+          codes[k % 16] = k < 16 ? code : codes[k % 16] | code << 4;
+        }
+      }
+      traits(dtype).dequantize(stored, out + block * kBlockColumns, 1);
+    }
+    return;
+  }
   if (!format.quantized()) {
     const std::size_t bytes = plain_bytes(dtype);
     for (std::size_t k = 0; k < columns; ++k)
-      traits(dtype).dequantize(group + (k * kGroupRows + lane) * bytes, out + k, 1);
+      traits(format.plain).dequantize(group + (k * kGroupRows + lane) * bytes, out + k, 1);
     return;
   }
-  const std::int32_t zero = format.has_minimum ? 0 : 1 << format.zero_shift;
+  const CodebookTable table = codebook_table(format);
   for (std::size_t k = 0; k < columns; ++k) {
     const std::byte* record = group + k / kBlockColumns * format.record_bytes();
     const std::size_t column = k % kBlockColumns, quad = column / 4;
@@ -245,9 +190,11 @@ inline void read_packed_row(DType dtype, const std::byte* group, std::size_t lan
     } else {
       code = std::to_integer<std::uint32_t>(record[quad / 2 * 64 + lane * 4 + column % 4]) >> (quad % 2 * 4) & 15u;
     }
+    if (format.codebook != Codebook::kNone) code = table.codes[code];
     const std::size_t at =
         format.code_bytes() + (column / format.scale_columns * kGroupRows + lane) * format.scale_bytes;
-    const float value = read_scale(format, record + at) * static_cast<float>(static_cast<std::int32_t>(code) - zero);
+    const float value =
+        read_scale(format, record + at) * static_cast<float>(static_cast<std::int32_t>(code) - format.zero());
     out[k] = format.has_minimum ? value + read_scale(format, record + at + format.scales_bytes()) : value;
   }
 }
