@@ -116,7 +116,8 @@ class Batch {
     const std::uint64_t positions = std::min<std::uint64_t>(model().spec().context_length, cache_.capacity());
     const hal::BatchLimits limits = {
         options_.max_rows, options_.max_wanted, options_.max_sequences,
-        static_cast<std::uint32_t>((positions + cache_.block_tokens() - 1) / cache_.block_tokens())};
+        static_cast<std::uint32_t>((positions + cache_.block_tokens() - 1) / cache_.block_tokens()),
+        models::num_length_frequencies(model().spec())};
     layout_ = hal::make_batch_layout(limits);
     plan_ = graph::plan_arena(model().program(), options_.max_rows, options_.max_wanted, model().passes().reuse_memory);
     CORBEL_ASSIGN_OR_RETURN(arena_, backend().allocate(plan_.bytes, "the arena"));
@@ -241,6 +242,8 @@ class Batch {
         if (piece.wanted == Wanted::kAll || (piece.wanted == Wanted::kLast && i + 1 == piece.num_rows))
           view.wanted[wanted++] = static_cast<std::int32_t>(row);
       }
+      models::fill_length_frequencies(model().spec(), planned_length(piece),
+                                      view.frequencies_of(static_cast<std::int32_t>(slot)));
       hal::BlockEntry* table = view.table(static_cast<std::int32_t>(slot));
       const std::size_t kept = sequence.blocks_.size() - (piece.shared_tail >= 0 ? 1 : 0);
       const std::span<const std::int32_t> added = new_blocks(piece);
@@ -248,6 +251,12 @@ class Batch {
         table[i] = {i < kept ? sequence.blocks_[i] : added[i - kept],
                     static_cast<std::int32_t>(i * cache_.block_tokens())};
     }
+  }
+
+  /// For how many tokens a sequence is meant: as it was told, else what its first piece has.
+  static std::uint32_t planned_length(const Piece& piece) noexcept {
+    const Sequence<B>& sequence = *piece.sequence;
+    return sequence.planned_ != 0 ? sequence.planned_ : static_cast<std::uint32_t>(piece.num_rows);
   }
 
   Status enqueue() {
@@ -276,6 +285,7 @@ class Batch {
   void commit() noexcept {
     for (Piece& piece : pieces_) {
       Sequence<B>& sequence = *piece.sequence;
+      sequence.planned_ = planned_length(piece);
       if (piece.shared_tail >= 0) {
         sequence.blocks_.pop_back();
         pool().release({&piece.shared_tail, 1});

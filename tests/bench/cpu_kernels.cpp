@@ -65,6 +65,7 @@ void bench_linear(const cpu::KernelTable& kernels, std::size_t k, std::size_t co
     args.num_columns = columns;
     args.k = k;
     args.x_blocks = blocks.data();
+    args.x_block_stride = k / 32;
     args.x = x.data();
     args.x_stride = k;
     args.out = out.data();
@@ -94,7 +95,7 @@ void bench_attention(const cpu::KernelTable& kernels, std::size_t heads, std::si
   cpu::AttentionArgs args;
   args.rows = rows;
   args.num_heads = heads;
-  args.head_dim = head_dim;
+  args.head_dim = args.value_dim = head_dim;
   args.scale = 0.125f;
   args.table = table.data();
   args.block_tokens = kBlockTokens;

@@ -59,7 +59,7 @@ Expected oracle(const Matrix& x, const hal::WeightSpec& weight, const std::vecto
 /// This bounds both.
 double float_slack(const hal::WeightSpec& weight, const Matrix& x, std::size_t r) {
   if (std::all_of(weight.parts.begin(), weight.parts.end(),
-                  [](const hal::WeightPart& part) { return corbel::traits(part.dtype).block_elements == 1; }))
+                  [](const hal::WeightPart& part) { return corbel::traits(part.dtype).unpack == nullptr; }))
     return 0;
   double sum = 0, largest = 0;
   for (std::size_t k = 0; k < x.cols; ++k) sum += std::fabs(static_cast<double>(x.at(r, k)));
@@ -74,7 +74,7 @@ void check_linear(const Target& target, const std::vector<hal::WeightPart>& part
   const auto out = static_cast<std::uint32_t>(spec.rows());
   Linear linear(parts, static_cast<std::uint32_t>(x.cols), out, bias);
   const bool quantized = std::any_of(parts.begin(), parts.end(), [](const hal::WeightPart& part) {
-    return corbel::traits(part.dtype).block_elements != 1;
+    return corbel::traits(part.dtype).unpack != nullptr;
   });
   OpRunner<B> runner(target.context(), linear.p.program);
   Rng rng(3);

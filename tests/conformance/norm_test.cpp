@@ -12,7 +12,7 @@ struct Norm {
        const std::vector<float>& bias) {
     x = p.view(p.value("x", width + 48), 16, width);
     y = p.value("y", width);
-    const hal::WeightId weight_id = p.vector(weight);
+    const hal::WeightId weight_id = weight.empty() ? hal::kNone : p.vector(weight);
     const hal::WeightId bias_id = bias.empty() ? hal::kNone : p.vector(bias);
     hal::Op& op = p.add(hal::OpKind::kNorm, {x, hal::kNone}, y);
     op.weight = weight_id;
@@ -21,10 +21,13 @@ struct Norm {
   }
 };
 
-void check_norm(const hal::NormSpec& spec, const Matrix& x, Rng& rng, bool with_bias) {
+/// A weight and a bias of so many elements: none, a group's, or those of all columns.
+void check_norm(const hal::NormSpec& spec, const Matrix& x, Rng& rng, std::size_t weights, std::size_t biases) {
   const std::size_t n = spec.group;
-  const std::vector<float> weight = random_matrix(1, n, rng).data;
-  const std::vector<float> bias = with_bias ? random_matrix(1, n, rng).data : std::vector<float>();
+  const std::vector<float> weight = random_matrix(1, weights, rng).data, bias = random_matrix(1, biases, rng).data;
+  const auto at = [n](const std::vector<float>& vector, std::size_t column, float none) {
+    return static_cast<double>(vector.empty() ? none : vector[vector.size() == n ? column % n : column]);
+  };
   const Norm norm(spec, static_cast<std::uint32_t>(x.cols), weight, bias);
   for_each_backend([&]<class B>(const Target& target) {
     OpRunner<B> runner(target.context(), norm.p.program);
@@ -46,7 +49,7 @@ void check_norm(const hal::NormSpec& spec, const Matrix& x, Rng& rng, bool with_
             std::sqrt(square / static_cast<long double>(n) + static_cast<long double>(spec.epsilon));
         for (std::size_t i = 0; i < n; ++i) {
           const double scaled = static_cast<double>((static_cast<long double>(x.at(r, first + i)) - mean) / divisor);
-          const double w = static_cast<double>(weight[i]), b = bias.empty() ? 0.0 : static_cast<double>(bias[i]);
+          const double w = at(weight, first + i, 1), b = at(bias, first + i, 0);
           expected.push_back(scaled * w + b);
           // A mean that is subtracted leaves its own rounding behind: relative to the largest element.
           const double subtracted = spec.kind == hal::NormKind::kLayer ? static_cast<double>(size / divisor) : 0.0;
@@ -67,8 +70,12 @@ TEST_CASE("norm: sizes, groups, kinds") {
       INFO(groups << " groups of " << group);
       for (const std::size_t rows : {std::size_t{1}, std::size_t{33}}) {
         const Matrix x = random_matrix(rows, std::size_t{group} * groups, rng, 3);
-        check_norm({kind, group, 1e-5f}, x, rng, false);
-        check_norm({kind, group, 1e-6f}, x, rng, true);
+        check_norm({kind, group, 1e-5f}, x, rng, group, 0);
+        check_norm({kind, group, 1e-6f}, x, rng, group, group);
+        check_norm({kind, group, 1e-6f}, x, rng, 0, 0);
+        check_norm({kind, group, 1e-6f}, x, rng, x.cols, 0);
+        check_norm({kind, group, 1e-6f}, x, rng, x.cols, group);
+        check_norm({kind, group, 1e-6f}, x, rng, 0, x.cols);
       }
     }
   }
@@ -82,7 +89,7 @@ TEST_CASE("norm: tiny, huge and zero rows") {
     x.at(1, c) *= 1e6f;
     x.at(2, c) = 0;
   }
-  check_norm({hal::NormKind::kRms, 64, 1e-5f}, x, rng, false);
+  check_norm({hal::NormKind::kRms, 64, 1e-5f}, x, rng, 64, 0);
 }
 
 TEST_CASE("norm: bits do not depend on other rows or threads") {

@@ -53,6 +53,22 @@ TEST_CASE("rope table: cosines and sines up to position 2^20") {
   }
 }
 
+TEST_CASE("rope table: frequencies that come with the batch") {
+  const std::vector<float> frequencies = inverse_frequencies(16, 500);
+  OpProgram own, batch;
+  const hal::ValueId expected = own.value("table", 24), table = batch.value("table", 24);
+  const hal::WeightId weight = own.vector({frequencies.begin() + 3, frequencies.begin() + 15});
+  own.add(hal::OpKind::kRopeTable, {hal::kNone, hal::kNone}, expected).weight = weight;
+  batch.add(hal::OpKind::kRopeTable, {hal::kNone, hal::kNone}, table).first = 3;
+  RunnerOptions options;
+  options.frequencies = frequencies;
+  for_each_backend([&]<class B>(const Target& target) {
+    OpRunner<B> a(target.context(), own.program), b(target.context(), batch.program, options);
+    CHECK(b.run(BatchRows::range(40, 1000), {}, {table})[0].same_bits(
+        a.run(BatchRows::range(40, 1000), {}, {expected})[0]));
+  });
+}
+
 struct Rope {
   OpProgram p;
   hal::ValueId x, table, y;

@@ -1,7 +1,9 @@
 // The golden models on the fake device: the host code touches no device memory, waits where it must, and keeps upload
 // sources alive.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <fake_device/fake_backend.hpp>
+#include <filesystem>
 #include <support/golden.hpp>
 #include <thread>
 
@@ -21,22 +23,28 @@ struct Case {
   std::string name, model, golden;
 };
 
+/// A folder with a checkpoint, a GGUF file or both, and what is expected of them.
+void add_folder(const std::filesystem::path& folder, std::vector<Case>& all) {
+  const std::string golden = folder / "golden.safetensors";
+  if (!std::filesystem::exists(golden)) return;
+  const std::string name = folder.filename();
+  if (std::filesystem::exists(folder / "config.json")) all.push_back({name, folder, golden});
+  if (std::filesystem::exists(folder / "model.gguf")) all.push_back({name + " (gguf)", folder / "model.gguf", golden});
+}
+
+/// All that lies in the data; golden_test.cpp checks that nothing is missing there.
 std::vector<Case> cases(const char* test_name) {
   std::vector<Case> all;
-  for (const char* name : {"llama-gqa", "qwen2-f16", "qwen3", "gemma3-text", "llama-q4_k_m"}) {
-    const std::string folder = test_data("golden/") + name;
-    all.push_back({name, folder + "/model.gguf", folder + "/golden.safetensors"});
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(test_data("golden"))) add_folder(entry.path(), all);
   const std::string root = shared_data("golden", test_name);
   if (root.empty()) return all;
-  for (const char* name : {"llama-gqa-bf16", "llama-tied-bias", "llama3-rope", "qwen2"}) {
-    const std::string folder = root + "/given/" + name;
-    all.push_back({name, folder + "/model.gguf", folder + "/golden.safetensors"});
-  }
+  for (const char* folder : {"/given", "/gguf"})
+    for (const auto& entry : std::filesystem::directory_iterator(root + folder)) add_folder(entry.path(), all);
   for (const char* type : {"q3_k_m", "q4_0", "q6_k", "q8_0"}) {
     const std::string stem = root + "/gguf/llama-kquant/" + type;
     all.push_back({std::string("llama-kquant/") + type, stem + ".gguf", stem + ".golden.safetensors"});
   }
+  std::sort(all.begin(), all.end(), [](const Case& a, const Case& b) { return a.model < b.model; });
   return all;
 }
 
@@ -46,11 +54,15 @@ TEST_CASE("fake device: golden logits and greedy tokens, the same bits as ref") 
     INFO(c.name);
     const Golden golden = read_golden(c.golden);
     const auto run = [&]<class B>() {
-      auto running = Running<B>::load(c.model, context, {.max_tokens = 256, .type = KvType::kF32});
+      const auto tokens = static_cast<std::uint32_t>(golden.prompt.size() + golden.greedy.size());
+      auto running = Running<B>::load(c.model, context, {.max_tokens = tokens, .type = KvType::kF32});
       auto batch = Batch<B>::create(running.cache, {.max_rows = 16, .max_wanted = 16}).value();
       Sequence<B> sequence(running.cache);
+      // Ropes may depend on the length that a sequence is for; the pieces of its prompt do not tell.
+      REQUIRE(sequence.plan_length(tokens).ok());
       std::vector<float> logits = all_logits(batch, sequence, golden.prompt, 10);
       sequence.clear();
+      REQUIRE(sequence.plan_length(tokens).ok());
       return std::pair(std::move(logits), greedy(batch, sequence, golden.prompt, golden.greedy.size()));
     };
     const auto [logits, ids] = run.template operator()<FakeBackend>();

@@ -157,6 +157,86 @@ inline hal::WeightPart quantized_part(corbel::DType dtype, std::uint64_t rows, s
       case DType::kQ6_K:
         put_f16(at + 208, 0.0001);
         break;  // low 128, high 64, scales 16, d
+      case DType::kQ8_1:
+        put_f16(at, 0.0015), put_f16(at + 2, 0.1);
+        break;
+      case DType::kQ8_K: {
+        const float scale = 0.0015f * static_cast<float>(0.5 + static_cast<double>(rng() % 1000) / 1000.0);
+        std::memcpy(bytes.data() + at, &scale, 4);
+        break;
+      }
+      case DType::kIQ1_S:
+        put_f16(at, 0.02);
+        break;
+      case DType::kIQ1_M:  // the upper byte of d, 0x1c or 0x1d for 0.004 to 0.005, is in the last two words of scales
+        bytes[at + 53] = static_cast<std::byte>((std::to_integer<unsigned>(bytes[at + 53]) & 15u) | 0xc0u);
+        bytes[at + 55] = static_cast<std::byte>((std::to_integer<unsigned>(bytes[at + 55]) & 15u) | 0x10u);
+        break;
+      case DType::kIQ2_XXS:
+      case DType::kIQ2_XS:
+      case DType::kIQ2_S:
+        put_f16(at, 0.001);
+        break;
+      case DType::kIQ3_XXS:
+        put_f16(at, 0.0005);
+        break;
+      case DType::kIQ3_S:
+        put_f16(at, 0.0006);
+        break;
+      case DType::kIQ4_NL:
+        put_f16(at, 0.0015);
+        break;
+      case DType::kIQ4_XS:
+        put_f16(at, 0.0001);
+        break;
+      case DType::kTQ1_0:
+        put_f16(at + 52, 0.1);
+        break;
+      case DType::kTQ2_0:
+        put_f16(at + 64, 0.1);
+        break;
+      case DType::kQ1_0:
+      case DType::kQ2_0:
+        put_f16(at, 0.1);
+        break;
+      case DType::kMXFP4:  // 2^-6 to 2^-3
+        bytes[at] = static_cast<std::byte>(121 + rng() % 4);
+        break;
+      case DType::kNVFP4:  // 2^-6 to 2^-3 each
+        for (std::size_t group = 0; group < 4; ++group) bytes[at + group] = static_cast<std::byte>(8 + rng() % 24);
+        break;
+      case DType::kGroupU4:
+      case DType::kGroupU8: {
+        const auto zero = static_cast<std::int16_t>(rng() % 17);
+        std::memcpy(bytes.data() + at + 4, &zero, 2);
+        [[fallthrough]];
+      }
+      case DType::kGroupI4:
+      case DType::kGroupI8:
+      case DType::kGroupF8:
+      case DType::kGroupE2M1:
+      case DType::kGroupNF4: {  // scales of 11 bits
+        const float scale = corbel::f16_to_f32(corbel::f32_to_f16(0.002f + static_cast<float>(rng() % 100) * 1e-5f));
+        std::memcpy(bytes.data() + at, &scale, 4);
+        if (dtype == DType::kGroupE2M1) std::memcpy(bytes.data() + at + 4, &scale, 4);
+        if (dtype == DType::kGroupF8)
+          for (std::size_t i = 4; i < type.block_bytes; ++i) bytes[at + i] &= std::byte{0xBC};
+        break;
+      }
+      case DType::kF64: {
+        const double value = static_cast<double>(normal(rng, 0.1));
+        std::memcpy(bytes.data() + at, &value, 8);
+        break;
+      }
+      case DType::kF8_E4M3:
+      case DType::kF8_E5M2:  // below 2 in both
+        bytes[at] &= std::byte{0xBC};
+        break;
+      case DType::kF8_E8M0:  // 2^-7 to 1
+        bytes[at] = static_cast<std::byte>(120 + rng() % 8);
+        break;
+      default:  // any bits will do
+        break;
     }
   }
   return make_part(type.name, dtype, rows, cols, std::move(bytes));
@@ -233,7 +313,8 @@ struct RunnerOptions {
   std::uint32_t max_tokens = 256;  ///< per sequence
   std::uint32_t block_tokens = 32;
   hal::KvType kv_type = hal::KvType::kF32;
-  std::uint32_t stride_padding = 16;  ///< elements between the rows of a value beyond its width, rounded up to 16
+  std::uint32_t stride_padding = 16;    ///< elements between the rows of a value beyond its width, rounded up to 16
+  std::vector<float> frequencies = {};  ///< of the batch
 };
 
 /// Owns what a run needs. The cache lives as long as the runner, so that runs can follow each other. Memory starts as
@@ -265,7 +346,8 @@ class OpRunner {
       plan_.bytes += std::uint64_t{stride} * options_.max_rows * sizeof(float);
     }
     const std::uint32_t blocks = (options_.max_tokens + options_.block_tokens - 1) / options_.block_tokens;
-    layout_ = hal::make_batch_layout({options_.max_rows, options_.max_rows, options_.max_sequences, blocks});
+    layout_ = hal::make_batch_layout({options_.max_rows, options_.max_rows, options_.max_sequences, blocks,
+                                      static_cast<std::uint32_t>(options_.frequencies.size())});
     kv_layout_ = backend_.kv_layout({program_.kv_layers, options_.block_tokens, options_.kv_type});
     arena_ = filled(plan_.bytes, "arena");
     workspace_ = filled(backend_.workspace_bytes(program_, layout_.limits), "workspace");
@@ -343,6 +425,9 @@ class OpRunner {
     std::copy(rows.slots.begin(), rows.slots.end(), view.slots);
     std::copy(rows.roles.begin(), rows.roles.end(), view.roles);
     std::copy(rows.wanted.begin(), rows.wanted.end(), view.wanted);
+    for (std::size_t slot = 0; slot < layout_.limits.max_sequences; ++slot)
+      std::copy(options_.frequencies.begin(), options_.frequencies.end(),
+                view.frequencies_of(static_cast<std::int32_t>(slot)));
     for (std::uint32_t s = 0; s < options_.max_sequences; ++s)
       for (std::uint32_t i = 0; i < layout_.limits.max_blocks; ++i)
         view.table(static_cast<std::int32_t>(s))[i] = {block(static_cast<std::int32_t>(s), i),

@@ -38,15 +38,30 @@ class Builder {
     op.weight = table;
     return add(op, name, static_cast<std::uint32_t>(spec(table).cols()));
   }
+  ValueId embed_position(ValueId x, WeightId table, std::uint32_t first, const char* name) {
+    Op op = make(OpKind::kEmbedPosition, x);
+    op.weight = table;
+    op.first = first;
+    return add(op, name, width(x));
+  }
   ValueId rope_table(WeightId inverse_frequencies, float attention_factor, const char* name) {
     Op op = make(OpKind::kRopeTable);
     op.weight = inverse_frequencies;
     op.scale = attention_factor;
     return add(op, name, static_cast<std::uint32_t>(2 * spec(inverse_frequencies).elements()));
   }
-  ValueId norm(ValueId x, WeightId weight, const hal::NormSpec& norm, const char* name) {
+  /// A rope table whose `count` inverse frequencies come with each sequence of the batch, from element `first` on.
+  ValueId length_rope_table(std::uint32_t first, std::uint32_t count, float attention_factor, const char* name) {
+    Op op = make(OpKind::kRopeTable);
+    op.first = first;
+    op.scale = attention_factor;
+    return add(op, name, 2 * count);
+  }
+  /// `weight` and `bias` may be hal::kNone.
+  ValueId norm(ValueId x, WeightId weight, WeightId bias, const hal::NormSpec& norm, const char* name) {
     Op op = make(OpKind::kNorm, x);
     op.weight = weight;
+    op.bias = bias;
     op.norm = norm;
     return add(op, name, width(x));
   }
@@ -56,21 +71,88 @@ class Builder {
     op.bias = bias;
     return add(op, name, static_cast<std::uint32_t>(spec(weight).rows()));
   }
+  ValueId grouped_linear(ValueId x, WeightId weight, std::uint32_t groups, const char* name) {
+    Op op = make(OpKind::kGroupedLinear, x);
+    op.weight = weight;
+    op.groups = groups;
+    return add(op, name, static_cast<std::uint32_t>(spec(weight).rows()));
+  }
   ValueId rope(ValueId x, ValueId table, const hal::RopeSpec& rope, const char* name) {
     Op op = make(OpKind::kRope, x, table);
     op.rope = rope;
     return add(op, name, width(x));
   }
-  void kv_append(ValueId k, ValueId v) { program_.ops.push_back(make(OpKind::kKvAppend, k, v)); }
-  ValueId attention(ValueId q, const hal::AttentionSpec& attention, const char* name) {
+  /// Without `v` the values lie in the keys.
+  void kv_append(ValueId k, ValueId v = hal::kNone) { program_.ops.push_back(make(OpKind::kKvAppend, k, v)); }
+  /// `sinks` and `slopes` may be hal::kNone.
+  ValueId attention(ValueId q, const hal::AttentionSpec& attention, WeightId sinks, WeightId slopes, const char* name) {
     Op op = make(OpKind::kAttention, q);
     op.attention = attention;
-    return add(op, name, width(q));
+    op.weight = sinks;
+    op.bias = slopes;
+    return add(op, name, attention.heads * attention.value_width());
   }
   ValueId activation(hal::ActivationKind kind, ValueId gate, ValueId up, const char* name) {
     Op op = make(OpKind::kActivation, gate, up);
     op.activation = kind;
     return add(op, name, width(gate));
+  }
+  ValueId gate(ValueId gate, ValueId up, float alpha, float limit, const char* name) {
+    Op op = make(OpKind::kGate, gate, up);
+    op.scale = alpha;
+    op.limit = limit;
+    return add(op, name, width(gate));
+  }
+  ValueId clamp(ValueId x, float limit, const char* name) {
+    Op op = make(OpKind::kClamp, x);
+    op.limit = limit;
+    return add(op, name, width(x));
+  }
+  ValueId position_scale(ValueId x, float factor, float period, const char* name) {
+    Op op = make(OpKind::kPositionScale, x);
+    op.scale = factor;
+    op.limit = period;
+    return add(op, name, width(x));
+  }
+  ValueId join(ValueId a, ValueId b, std::uint32_t groups, const char* name) {
+    Op op = make(OpKind::kJoin, a, b);
+    op.groups = groups;
+    return add(op, name, width(a) + width(b));
+  }
+  ValueId permute(ValueId x, WeightId columns, const char* name) {
+    Op op = make(OpKind::kPermute, x);
+    op.weight = columns;
+    return add(op, name, width(x));
+  }
+  /// `scale` and `zero_point` may be hal::kNone.
+  ValueId round_activations(ValueId x, const hal::RoundSpec& round, WeightId scale, WeightId zero_point,
+                            const char* name) {
+    Op op = make(OpKind::kRoundActivations, x);
+    op.round = round;
+    op.weight = scale;
+    op.bias = zero_point;
+    return add(op, name, width(x));
+  }
+  /// `selection_bias` may be hal::kNone.
+  ValueId route(ValueId scores, const hal::RouteSpec& route, WeightId selection_bias, const char* name) {
+    Op op = make(OpKind::kRoute, scores);
+    op.route = route;
+    op.bias = selection_bias;
+    return add(op, name, 2 * route.top_k);
+  }
+  /// `bias` may be hal::kNone.
+  ValueId expert_linear(ValueId x, ValueId routed, const hal::RouteSpec& route, WeightId weight, WeightId bias,
+                        const char* name) {
+    Op op = make(OpKind::kExpertLinear, x, routed);
+    op.route = route;
+    op.weight = weight;
+    op.bias = bias;
+    return add(op, name, static_cast<std::uint32_t>(spec(weight).rows() / route.experts) * route.top_k);
+  }
+  ValueId expert_sum(ValueId x, ValueId routed, const hal::RouteSpec& route, const char* name) {
+    Op op = make(OpKind::kExpertSum, x, routed);
+    op.route = route;
+    return add(op, name, width(x) / route.top_k);
   }
   ValueId add(ValueId a, ValueId b, const char* name) { return add(make(OpKind::kAdd, a, b), name, width(a)); }
   ValueId scale(ValueId x, float factor, const char* name) {
@@ -89,6 +171,8 @@ class Builder {
     return out;
   }
 
+  /// Columns of a value.
+  std::uint32_t width(ValueId id) const { return program_.values[static_cast<std::size_t>(id)].width; }
   /// Ops added from now on belong to this layer (hal::kNone: to none).
   void set_layer(std::int32_t layer) { layer_ = layer; }
   Program finish(ValueId logits) {
@@ -98,7 +182,6 @@ class Builder {
 
  private:
   const hal::WeightSpec& spec(WeightId id) const { return program_.weights[static_cast<std::size_t>(id)]; }
-  std::uint32_t width(ValueId id) const { return program_.values[static_cast<std::size_t>(id)].width; }
   Op make(OpKind kind, ValueId a = hal::kNone, ValueId b = hal::kNone) const {
     Op op;
     op.kind = kind;

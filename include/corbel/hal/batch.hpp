@@ -23,6 +23,7 @@ struct BatchLimits {
   std::uint32_t max_wanted = 0;
   std::uint32_t max_sequences = 0;
   std::uint32_t max_blocks = 0;  ///< per sequence
+  std::uint32_t num_frequencies = 0;
 };
 
 /// An entry of a block table: the block of the pool, and the absolute position of its first token.
@@ -46,6 +47,9 @@ struct BatchLayout {
   std::uint64_t roles = 0;      ///< Role [max_rows]
   std::uint64_t wanted = 0;     ///< int32 [max_wanted], rows whose outputs are wanted, rising
   std::uint64_t tables = 0;     ///< BlockEntry [max_sequences][max_blocks]; entry p / block_tokens holds position p
+  /// float32 [max_sequences][num_frequencies]: inverse rope frequencies that depend on the length for which a sequence
+  /// is meant; the same in every step of a sequence
+  std::uint64_t frequencies = 0;
   std::uint64_t bytes = 0;
 };
 
@@ -64,6 +68,7 @@ inline BatchLayout make_batch_layout(const BatchLimits& limits) noexcept {
   layout.roles = place(limits.max_rows, 1);
   layout.wanted = place(limits.max_wanted, 4);
   layout.tables = place(std::uint64_t{limits.max_sequences} * limits.max_blocks, sizeof(BlockEntry));
+  layout.frequencies = place(std::uint64_t{limits.max_sequences} * limits.num_frequencies, 4);
   layout.bytes = end;
   return layout;
 }
@@ -78,7 +83,9 @@ struct BasicBatchView {
   Pointer<Role> roles;
   Pointer<std::int32_t> wanted;
   Pointer<BlockEntry> tables;
+  Pointer<float> frequencies;
   std::uint32_t max_blocks;
+  std::uint32_t num_frequencies;
 
   BasicBatchView(Byte* memory, const BatchLayout& layout) noexcept
       : header(reinterpret_cast<Pointer<BatchHeader>>(memory)),
@@ -88,8 +95,13 @@ struct BasicBatchView {
         roles(reinterpret_cast<Pointer<Role>>(memory + layout.roles)),
         wanted(reinterpret_cast<Pointer<std::int32_t>>(memory + layout.wanted)),
         tables(reinterpret_cast<Pointer<BlockEntry>>(memory + layout.tables)),
-        max_blocks(layout.limits.max_blocks) {}
+        frequencies(reinterpret_cast<Pointer<float>>(memory + layout.frequencies)),
+        max_blocks(layout.limits.max_blocks),
+        num_frequencies(layout.limits.num_frequencies) {}
 
+  Pointer<float> frequencies_of(std::int32_t slot) const noexcept {
+    return frequencies + std::size_t(slot) * num_frequencies;
+  }
   Pointer<BlockEntry> table(std::int32_t slot) const noexcept { return tables + std::size_t(slot) * max_blocks; }
 };
 using BatchView = BasicBatchView<const std::byte>;

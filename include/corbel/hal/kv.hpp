@@ -33,19 +33,23 @@ struct KvLayout {
   std::uint64_t block_bytes = 0;
 };
 
-/// The plain layout: per layer the key plane, then the value plane, each kv_heads * head_dim * block_tokens elements at
-/// a multiple of 64 bytes.
+/// The plain layout: per layer the key plane (kv_heads x head_dim x block_tokens elements), then the value plane
+/// (kv_heads x value_width() x block_tokens), each at a multiple of 64 bytes. Where values lie in keys both offsets are
+/// the key plane's.
 inline KvLayout make_kv_layout(const KvSpec& spec) {
   KvLayout layout;
   layout.spec = spec;
   std::uint64_t end = 0;
   for (const KvLayerSpec& layer : spec.layers) {
-    const std::uint64_t plane =
-        std::uint64_t{layer.kv_heads} * layer.head_dim * spec.block_tokens * kv_type_bytes(spec.type);
+    const auto plane = [&](std::uint32_t dim) {
+      return std::uint64_t{layer.kv_heads} * dim * spec.block_tokens * kv_type_bytes(spec.type);
+    };
     layout.k_offset.push_back(end);
-    end = (end + plane + 63) / 64 * 64;
     layout.v_offset.push_back(end);
-    end = (end + plane + 63) / 64 * 64;
+    end = (end + plane(layer.head_dim) + 63) / 64 * 64;
+    if (layer.values_in_keys) continue;
+    layout.v_offset.back() = end;
+    end = (end + plane(layer.value_width()) + 63) / 64 * 64;
   }
   layout.block_bytes = end;
   return layout;

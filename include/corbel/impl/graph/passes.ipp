@@ -115,10 +115,19 @@ inline bool is_row_wise(OpKind kind) {
   switch (kind) {
     case OpKind::kNorm:
     case OpKind::kLinear:
+    case OpKind::kGroupedLinear:
     case OpKind::kActivation:
+    case OpKind::kGate:
+    case OpKind::kClamp:
     case OpKind::kAdd:
     case OpKind::kScale:
     case OpKind::kSoftcap:
+    case OpKind::kJoin:
+    case OpKind::kPermute:
+    case OpKind::kRoundActivations:
+    case OpKind::kRoute:
+    case OpKind::kExpertLinear:
+    case OpKind::kExpertSum:
       return true;
     default:
       return false;
@@ -334,6 +343,60 @@ CORBEL_INLINE hal::ArenaPlan plan_arena(const hal::Program& program, std::uint32
   return plan;
 }
 
+namespace detail {
+
+/// The parameters of an op that its kind reads, beside the scale.
+inline std::string parameters(const Op& op) {
+  switch (op.kind) {
+    case OpKind::kNorm:
+      return fmt::format(" {} group={} epsilon={}", op.norm.kind == hal::NormKind::kRms ? "rms" : "layer",
+                         op.norm.group, op.norm.epsilon);
+    case OpKind::kRope:
+      return fmt::format(" head_dim={} rotary_dim={}{}", op.rope.head_dim, op.rope.rotary_dim,
+                         op.rope.interleaved ? " interleaved" : "");
+    case OpKind::kAttention: {
+      const hal::AttentionSpec& a = op.attention;
+      std::string text =
+          fmt::format(" heads={} kv_heads={} head_dim={} factor={}", a.heads, a.kv_heads, a.head_dim, a.scale);
+      if (a.value_dim != 0) text += fmt::format(" value_dim={}", a.value_dim);
+      if (a.values_in_keys) text += " values in keys";
+      if (a.window != 0) text += fmt::format(" window={}", a.window);
+      if (a.softcap != 0) text += fmt::format(" softcap={}", a.softcap);
+      if (op.weight != kNone) text += " sinks";
+      return text;
+    }
+    case OpKind::kActivation:
+      return fmt::format(" {}", hal::activation_name(op.activation));
+    case OpKind::kGate:
+    case OpKind::kClamp:
+    case OpKind::kPositionScale:
+      return fmt::format(" limit={}", op.limit);
+    case OpKind::kEmbedPosition:
+    case OpKind::kRopeTable:
+      return op.first != 0 ? fmt::format(" first={}", op.first) : std::string();
+    case OpKind::kGroupedLinear:
+    case OpKind::kJoin:
+      return fmt::format(" groups={}", op.groups);
+    case OpKind::kRoundActivations:
+      return fmt::format(" {} group={}", op.round.kind == hal::RoundKind::kInt8 ? "int8" : "e4m3", op.round.group);
+    case OpKind::kRoute: {
+      const hal::RouteSpec& r = op.route;
+      std::string text = fmt::format(" {} top {} of {} experts factor={}{}",
+                                     r.score == hal::ScoreKind::kSoftmax ? "softmax" : "sigmoid", r.top_k, r.experts,
+                                     r.scale, r.normalize ? " normalized" : "");
+      if (r.groups > 1) text += fmt::format(" in {} of {} groups by {}", r.top_groups, r.groups, r.group_top);
+      return text;
+    }
+    case OpKind::kExpertLinear:
+    case OpKind::kExpertSum:
+      return fmt::format(" top {} of {} experts", op.route.top_k, op.route.experts);
+    default:
+      return {};
+  }
+}
+
+}  // namespace detail
+
 CORBEL_INLINE std::string dump(const hal::Program& program) {
   using namespace detail;
   const auto shape = [&](ValueId id) {
@@ -356,18 +419,7 @@ CORBEL_INLINE std::string dump(const hal::Program& program) {
       if (in != kNone) line += fmt::format(" %{}", in);
     if (op.out == kNone || op.kind == OpKind::kAttention) line += fmt::format(" layer={}", op.layer);
     if (op.scale != 1) line += fmt::format(" scale={}", op.scale);
-    if (op.kind == OpKind::kNorm)
-      line += fmt::format(" {} group={} epsilon={}", op.norm.kind == hal::NormKind::kRms ? "rms" : "layer",
-                          op.norm.group, op.norm.epsilon);
-    if (op.kind == OpKind::kRope)
-      line += fmt::format(" head_dim={} rotary_dim={}{}", op.rope.head_dim, op.rope.rotary_dim,
-                          op.rope.interleaved ? " interleaved" : "");
-    if (op.kind == OpKind::kAttention)
-      line += fmt::format(" heads={} kv_heads={} head_dim={} factor={}{}{}", op.attention.heads, op.attention.kv_heads,
-                          op.attention.head_dim, op.attention.scale,
-                          op.attention.window != 0 ? fmt::format(" window={}", op.attention.window) : "",
-                          op.attention.softcap != 0 ? fmt::format(" softcap={}", op.attention.softcap) : "");
-    if (op.kind == OpKind::kActivation) line += op.activation == hal::ActivationKind::kSilu ? " silu" : " gelu_tanh";
+    line += parameters(op);
     if (op.weight != kNone) line += " " + weight(op.weight);
     if (op.bias != kNone) line += " bias " + weight(op.bias);
     text += line + "\n";

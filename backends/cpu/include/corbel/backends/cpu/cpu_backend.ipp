@@ -99,14 +99,34 @@ CORBEL_INLINE Result<CpuBackend::Weight> CpuBackend::prepare(const hal::WeightSp
   });
 }
 
-CORBEL_INLINE bool CpuBackend::supports(const hal::Op& op, const hal::Program&) const noexcept {
+CORBEL_INLINE bool CpuBackend::supports(const hal::Op& op, const hal::Program& program) const noexcept {
+  const auto divides = [&](hal::ValueId id, std::uint32_t groups) {
+    return groups != 0 && program.values[static_cast<std::size_t>(id)].width % groups == 0;
+  };
+  constexpr std::uint32_t kMaxExperts = 1u << 24;  // their numbers are exact in float32
+  const hal::RouteSpec& route = op.route;
   switch (op.kind) {
     case hal::OpKind::kNorm:
       return op.norm.group != 0;
     case hal::OpKind::kRope:
       return op.rope.rotary_dim % 2 == 0 && op.rope.rotary_dim <= op.rope.head_dim;
     case hal::OpKind::kAttention:
-      return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0;
+      return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0 &&
+             (!op.attention.values_in_keys || op.attention.value_width() <= op.attention.head_dim);
+    case hal::OpKind::kGroupedLinear:
+      return divides(op.in[0], op.groups) && divides(op.out, op.groups);
+    case hal::OpKind::kJoin:
+      return divides(op.in[0], op.groups) && divides(op.in[1], op.groups);
+    case hal::OpKind::kPositionScale:
+      return op.limit > 0;
+    case hal::OpKind::kRoute:
+      return route.top_k != 0 && route.groups != 0 && route.experts % route.groups == 0 && route.top_groups != 0 &&
+             route.top_groups <= route.groups && route.top_k <= route.experts / route.groups * route.top_groups &&
+             route.experts <= kMaxExperts;
+    case hal::OpKind::kExpertLinear:
+      return route.top_k != 0 && route.experts <= kMaxExperts && divides(op.out, route.top_k);
+    case hal::OpKind::kExpertSum:
+      return divides(op.in[0], route.top_k);
     default:
       return true;
   }

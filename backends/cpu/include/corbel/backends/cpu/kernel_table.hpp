@@ -15,12 +15,17 @@
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
 
-inline constexpr std::size_t kNumDTypes = static_cast<std::size_t>(DType::kQ6_K) + 1;
-
 /// Attention walks the cache in tiles of this many tokens at absolute multiples of it. A tile is made of subtiles of 16
 /// tokens, the smallest cache block, in which keys are kept as [head_dim][16].
 inline constexpr std::int32_t kTileTokens = 64;
 inline constexpr std::int32_t kSubtileTokens = 16;
+
+/// Where a row of a linear begins, counted from LinearArgs::x_blocks (in blocks), x and out (in elements).
+struct LinearRow {
+  std::size_t x_block = 0;
+  std::size_t x = 0;
+  std::size_t out = 0;
+};
 
 /// out[r][c] = sum over k of weights[c][k] * x[r][k] (+ bias[c]), for the rows [0, num_rows) of x and the columns [0,
 /// num_columns) of `out`. Each output is accumulated in float32 over rising k: block by block (one fused step per
@@ -28,24 +33,26 @@ inline constexpr std::int32_t kSubtileTokens = 16;
 struct LinearArgs {
   const std::byte* weights = nullptr;  ///< the group of column 0
   std::size_t group_bytes = 0;
+  std::size_t first_lane = 0;   ///< column 0 is this row of its group
   std::size_t num_columns = 0;  ///< of out; the last group may be partly used
   std::size_t k = 0;
-  const ActivationBlock* x_blocks = nullptr;  ///< [num_rows][k / 32], for quantized types
+  const ActivationBlock* x_blocks = nullptr;  ///< k / 32 a row, for quantized types
+  std::size_t x_block_stride = 0;             ///< blocks from one row to the next
   const float* x = nullptr;                   ///< for plain types
   std::size_t x_stride = 0;
   float* out = nullptr;
   std::size_t out_stride = 0;
-  const float* bias = nullptr;  ///< of column 0, or null
+  const LinearRow* rows = nullptr;  ///< [num_rows]: where the rows are, instead of a stride apart; or null
+  const float* bias = nullptr;      ///< of column 0, or null
   std::size_t num_rows = 0;
 };
 
-/// One query vector: the part of `q` and of `out` that belongs to one head of one row, and the first and last position
-/// that the row sees.
+/// The parts of `q` and of `out` that belong to some heads of one row, and the first and last position that it sees.
 struct AttentionRow {
   const float* q = nullptr;  ///< heads lie head_dim apart
-  float* out = nullptr;
+  float* out = nullptr;      ///< heads lie value_dim apart
   std::int32_t first = 0;
-  std::int32_t last = 0;
+  std::int32_t last = 0;  ///< the row's own position
 };
 
 /// Softmax attention of `num_heads` heads that read one kv head, for rows of one sequence.
@@ -56,12 +63,15 @@ struct AttentionArgs {
   std::size_t num_rows = 0;  ///< at most kMaxAttentionRows / num_heads
   std::size_t num_heads = 1;
   std::size_t head_dim = 0;
+  std::size_t value_dim = 0;
   float scale = 1;
   float softcap = 0;
+  const float* sinks = nullptr;   ///< [num_heads], or null
+  const float* slopes = nullptr;  ///< [num_heads], or null
   const hal::BlockEntry* table = nullptr;
   std::size_t block_tokens = 0;
-  const std::byte* keys = nullptr;  ///< the plane of this layer and kv head in block 0 of the pool
-  const std::byte* values = nullptr;
+  const std::byte* keys = nullptr;    ///< the plane of this layer and kv head in block 0 of the pool
+  const std::byte* values = nullptr;  ///< null where values are the first value_dim elements of the keys
   std::size_t block_bytes = 0;
 };
 inline constexpr std::size_t kMaxAttentionRows = 64;
@@ -69,9 +79,10 @@ inline constexpr std::size_t kMaxAttentionRows = 64;
 /// Writes one row's keys and values of all kv heads into its place in a cache block.
 struct KvAppendArgs {
   const float* k = nullptr;
-  const float* v = nullptr;
+  const float* v = nullptr;  ///< null where values lie in keys
   std::size_t kv_heads = 0;
   std::size_t head_dim = 0;
+  std::size_t value_dim = 0;
   std::byte* keys = nullptr;  ///< the layer's plane in the block
   std::byte* values = nullptr;
   std::size_t block_tokens = 0;
@@ -85,6 +96,27 @@ struct NormArgs {
   hal::NormSpec norm;
   const float* weight = nullptr;
   const float* bias = nullptr;
+  std::size_t weight_step = 0;  ///< elements of the weight from one group to the next: 0 or the group
+  std::size_t bias_step = 0;
+};
+
+/// kRoundActivations of a row; the steps are those of hal::RoundSpec, bit for bit.
+struct RoundArgs {
+  const float* in = nullptr;
+  float* out = nullptr;  ///< may be `in`
+  std::size_t width = 0;
+  hal::RoundSpec round;
+  const float* scale = nullptr;  ///< static, or null
+  const float* zero_point = nullptr;
+};
+
+/// out[c] = sum over rising j of weights[j] * in[j * width + c], one fused step each.
+struct WeightedSumArgs {
+  const float* in = nullptr;
+  const float* weights = nullptr;
+  std::size_t count = 0;
+  float* out = nullptr;
+  std::size_t width = 0;
 };
 
 struct KernelTable {
@@ -101,6 +133,11 @@ struct KernelTable {
   void (*add_row)(const float* a, const float* b, float* out, std::size_t width) noexcept;
   void (*scale_row)(float scale, const float* in, float* out, std::size_t width) noexcept;
   void (*softcap_row)(float cap, const float* in, float* out, std::size_t width) noexcept;
+  void (*clamp_row)(float limit, const float* in, float* out, std::size_t width) noexcept;
+  /// out = (u + 1) * g * sigmoid(alpha * g), g = in limited from above, u = up limited on both sides.
+  void (*gate_row)(float alpha, float limit, const float* in, const float* up, float* out, std::size_t width) noexcept;
+  void (*round_row)(const RoundArgs&) noexcept;
+  void (*weighted_sum_row)(const WeightedSumArgs&) noexcept;
 };
 
 /// The tables of the levels. Those above base exist on x86-64 only; calling their functions needs a CPU that has the

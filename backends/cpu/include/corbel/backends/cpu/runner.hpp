@@ -4,6 +4,7 @@
 
 #include <corbel/backends/cpu/cpu_backend.hpp>
 #include <corbel/backends/cpu/kernel_table.hpp>
+#include <corbel/backends/cpu/scalar_rows.hpp>
 #include <corbel/context.hpp>
 #include <corbel/hal/backend.hpp>
 
@@ -36,14 +37,37 @@ struct Matrix {
   float* row(std::size_t r) const noexcept { return data + r * stride; }
 };
 
-/// The workspace: quantized activations of one linear's input.
+/// Where an expert linear keeps what it needs, in bytes from the start of the workspace; quantized activations come
+/// first.
+struct ExpertWorkspace {
+  std::uint64_t slots = 0;  ///< LinearRow [rows * top_k]
+  std::uint64_t ends = 0;   ///< uint32 [experts + 2]
+  std::uint64_t bytes = 0;
+
+  ExpertWorkspace(std::uint64_t rows, std::uint64_t in_cols, const hal::RouteSpec& route) noexcept {
+    slots = rows * (in_cols / kBlockColumns) * sizeof(ActivationBlock);
+    ends = slots + rows * route.top_k * sizeof(LinearRow);
+    bytes = ends + (std::uint64_t{route.experts} + 2) * sizeof(std::uint32_t);
+  }
+};
+
+/// The workspace serves one op at a time: quantized activations of a linear's input, the sorted slots of experts,
+/// scratch of routing.
 inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::BatchLimits& limits) noexcept {
   std::uint64_t bytes = 0;
   for (const hal::Op& op : program.ops) {
-    if (op.kind != hal::OpKind::kLinear) continue;
+    if (op.in[0] == hal::kNone) continue;
     const hal::Value& in = program.values[static_cast<std::size_t>(op.in[0])];
     const std::uint64_t rows = in.rows == hal::Rows::kAll ? limits.max_rows : limits.max_wanted;
-    bytes = std::max(bytes, rows * (in.width / kBlockColumns) * sizeof(ActivationBlock));
+    std::uint64_t own = 0;
+    if (op.kind == hal::OpKind::kLinear || op.kind == hal::OpKind::kGroupedLinear) {
+      own = rows * (in.width / kBlockColumns) * sizeof(ActivationBlock);
+    } else if (op.kind == hal::OpKind::kExpertLinear) {
+      own = ExpertWorkspace(rows, in.width, op.route).bytes;
+    } else if (op.kind == hal::OpKind::kRoute) {
+      own = rows * RouteScratch::bytes(op.route);
+    }
+    bytes = std::max(bytes, own);
   }
   return bytes;
 }
@@ -68,14 +92,27 @@ class Runner {
  private:
   void run(const hal::Op& op) const noexcept;
   void embed(const hal::Op& op) const noexcept;
+  void embed_position(const hal::Op& op) const noexcept;
   void rope_table(const hal::Op& op) const noexcept;
   void norm(const hal::Op& op) const noexcept;
   void linear(const hal::Op& op) const noexcept;
+  void grouped_linear(const hal::Op& op) const noexcept;
   void rope(const hal::Op& op) const noexcept;
   void kv_append(const hal::Op& op) const noexcept;
   void attention(const hal::Op& op) const noexcept;
   void elementwise(const hal::Op& op) const noexcept;
+  void permute(const hal::Op& op) const noexcept;
+  void round_activations(const hal::Op& op) const noexcept;
+  void route(const hal::Op& op) const noexcept;
+  void expert_linear(const hal::Op& op) const noexcept;
+  void expert_sum(const hal::Op& op) const noexcept;
   void select_rows(const hal::Op& op) const noexcept;
+
+  /// Quantizes all rows, where the weight has quantized segments: in.cols / 32 blocks a row.
+  void quantize_rows(const Matrix& in, const CpuBackend::Weight& w, ActivationBlock* blocks) const noexcept;
+  /// Runs the kernels for rows [begin, end) of the weight, whose segments they may cross. Of `args` out and bias are
+  /// those of `begin`; the members that say where the weights are need not be set.
+  void linear_columns(const CpuBackend::Weight& w, std::size_t begin, std::size_t end, LinearArgs args) const noexcept;
 
   Status check_ops() const;
   Status check_table(std::size_t r, std::size_t first_position) const;
@@ -97,6 +134,22 @@ class Runner {
   std::size_t first_visible(const hal::AttentionSpec& spec, std::size_t r) const noexcept {
     const std::size_t end = position(r) + 1;
     return spec.window != 0 && end > spec.window ? end - spec.window : 0;
+  }
+
+  /// Rows of `num_blocks` blocks that a task passes over at a time: they stay in a second-level cache beside the task's
+  /// weights.
+  static std::size_t rows_in_cache(std::size_t num_blocks) noexcept {
+    constexpr std::size_t kBytes = 192 << 10;
+    return std::max<std::size_t>(16, kBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16);
+  }
+  /// Into how many tasks a linear is divided that has `pieces` pieces of columns and `size` multiplications. A task has
+  /// some microseconds' worth of them, and long enough a stretch of weights for the hardware prefetcher.
+  std::size_t count_linear_tasks(std::size_t size, std::size_t pieces) const noexcept {
+    constexpr std::size_t kTasksPerThread = 8;
+    constexpr std::size_t kTaskSize = 1 << 17;
+    const std::size_t threads = context_.concurrency();
+    if (threads == 1 || size < kTaskSize) return 1;
+    return std::min(pieces, std::clamp(size / kTaskSize, threads, threads * kTasksPerThread));
   }
 
   /// Calls body(i) for i in [0, num_tasks) on the context's threads.

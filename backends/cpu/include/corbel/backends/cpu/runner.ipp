@@ -2,31 +2,11 @@
 #pragma once
 
 #include <corbel/backends/cpu/runner.hpp>
-#include <corbel/detail/compiler.hpp>
-#include <corbel/detail/exact_math.hpp>
+#include <corbel/backends/cpu/runner_experts.ipp>
+#include <corbel/backends/cpu/scalar_rows.hpp>
 
 #include <cstring>
 #include <fmt/format.h>
-
-CORBEL_EXACT_FP_BEGIN
-CORBEL_NAMESPACE_BEGIN
-namespace cpu {
-
-/// out[i] = scale * cos(p f[i]), out[count + i] = scale * sin(p f[i]). The angle is a float32 product: models are
-/// trained with that rounding.
-inline void rope_table_row(std::int32_t position, const float* frequencies, std::size_t count, float scale,
-                           float* out) noexcept {
-  for (std::size_t i = 0; i < count; ++i) {
-    const float angle = static_cast<float>(position) * frequencies[i];
-    const detail::SinCos value = detail::exact_sincos(double{angle});
-    out[i] = static_cast<float>(double{scale} * value.cos);
-    out[count + i] = static_cast<float>(double{scale} * value.sin);
-  }
-}
-
-}  // namespace cpu
-CORBEL_NAMESPACE_END
-CORBEL_EXACT_FP_END
 
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
@@ -35,12 +15,16 @@ CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
   switch (op.kind) {
     case hal::OpKind::kEmbed:
       return embed(op);
+    case hal::OpKind::kEmbedPosition:
+      return embed_position(op);
     case hal::OpKind::kRopeTable:
       return rope_table(op);
     case hal::OpKind::kNorm:
       return norm(op);
     case hal::OpKind::kLinear:
       return linear(op);
+    case hal::OpKind::kGroupedLinear:
+      return grouped_linear(op);
     case hal::OpKind::kRope:
       return rope(op);
     case hal::OpKind::kKvAppend:
@@ -48,10 +32,24 @@ CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
     case hal::OpKind::kAttention:
       return attention(op);
     case hal::OpKind::kActivation:
+    case hal::OpKind::kGate:
+    case hal::OpKind::kClamp:
     case hal::OpKind::kAdd:
     case hal::OpKind::kScale:
+    case hal::OpKind::kPositionScale:
     case hal::OpKind::kSoftcap:
+    case hal::OpKind::kJoin:
       return elementwise(op);
+    case hal::OpKind::kPermute:
+      return permute(op);
+    case hal::OpKind::kRoundActivations:
+      return round_activations(op);
+    case hal::OpKind::kRoute:
+      return route(op);
+    case hal::OpKind::kExpertLinear:
+      return expert_linear(op);
+    case hal::OpKind::kExpertSum:
+      return expert_sum(op);
     case hal::OpKind::kSelectRows:
       return select_rows(op);
   }
@@ -66,18 +64,35 @@ CORBEL_INLINE void Runner::embed(const hal::Op& op) const noexcept {
   });
 }
 
+CORBEL_INLINE void Runner::embed_position(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const CpuBackend::Weight& table = weight(op.weight);
+  each_row(out.rows, out.cols * 32, [&](std::size_t r) {
+    table.read_row(position(r) + op.first, out.row(r));
+    kernels_.add_row(in.row(r), out.row(r), out.row(r), out.cols);
+  });
+}
+
 CORBEL_INLINE void Runner::rope_table(const hal::Op& op) const noexcept {
   const Matrix out = matrix(op.out);
-  const CpuBackend::Weight& frequencies = weight(op.weight);
+  const float* fixed = op.weight != hal::kNone ? weight(op.weight).vector() : nullptr;
   each_row(out.rows, out.cols * 128, [&](std::size_t r) {
-    rope_table_row(batch_.positions[r], frequencies.vector(), frequencies.cols(), op.scale, out.row(r));
+    const float* frequencies = fixed != nullptr ? fixed : batch_.frequencies_of(batch_.slots[r]) + op.first;
+    rope_table_row(batch_.positions[r], frequencies, out.cols / 2, op.scale, out.row(r));
   });
 }
 
 CORBEL_INLINE void Runner::norm(const hal::Op& op) const noexcept {
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const float* scale = vector_or_null(op.weight);
+  const float* bias = vector_or_null(op.bias);
+  // Vectors as wide as the input go on from group to group.
+  const auto step = [&](hal::WeightId id) {
+    return id != hal::kNone && weight(id).cols() > op.norm.group ? op.norm.group : 0;
+  };
+  const std::size_t scale_step = step(op.weight), bias_step = step(op.bias);
   each_row(in.rows, in.cols * 4, [&](std::size_t r) {
-    kernels_.norm_row({in.row(r), out.row(r), in.cols, op.norm, vector_or_null(op.weight), vector_or_null(op.bias)});
+    kernels_.norm_row({in.row(r), out.row(r), in.cols, op.norm, scale, bias, scale_step, bias_step});
   });
 }
 
@@ -89,40 +104,32 @@ CORBEL_INLINE void Runner::rope(const hal::Op& op) const noexcept {
   });
 }
 
-// First the rows are quantized, then tasks divide the groups of the weight. A task passes over some rows at a time,
-// whose activations stay in a second-level cache beside the task's weights.
+CORBEL_INLINE void Runner::quantize_rows(const Matrix& in, const CpuBackend::Weight& w,
+                                         ActivationBlock* blocks) const noexcept {
+  if (std::none_of(w.segments().begin(), w.segments().end(),
+                   [](const auto& segment) { return packed_format(segment.dtype).quantized(); }))
+    return;
+  const std::size_t num_blocks = in.cols / kBlockColumns;
+  each_row(in.rows, in.cols * 8,
+           [&](std::size_t r) { kernels_.quantize_row(in.row(r), in.cols, blocks + r * num_blocks); });
+}
+
+// First the rows are quantized, then tasks divide the groups of the weight.
 CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
-  constexpr std::size_t kRowsBytes = 192 << 10;
-  constexpr std::size_t kTasksPerThread = 8;
-  // Multiplications of a task: some microseconds, and long enough a stretch of weights for the hardware prefetcher. A
-  // linear of fewer is not divided.
-  constexpr std::size_t kTaskSize = 1 << 17;
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
   const CpuBackend::Weight& w = weight(op.weight);
   const float* bias = vector_or_null(op.bias);
   if (in.rows == 0) return;
 
   auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
+  quantize_rows(in, w, blocks);
   const std::size_t num_blocks = in.cols / kBlockColumns;
   std::size_t num_groups = 0;
-  bool quantized = false;
-  for (const CpuBackend::Weight::Segment& segment : w.segments()) {
+  for (const CpuBackend::Weight::Segment& segment : w.segments())
     num_groups += static_cast<std::size_t>((segment.rows + kGroupRows - 1) / kGroupRows);
-    quantized = quantized || packed_format(segment.dtype).quantized();
-  }
-  if (quantized) {
-    each_row(in.rows, in.cols * 8,
-             [&](std::size_t r) { kernels_.quantize_row(in.row(r), in.cols, blocks + r * num_blocks); });
-  }
 
-  const std::size_t rows_at_once =
-      std::max<std::size_t>(16, kRowsBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16);
-  const std::size_t threads = context_.concurrency();
-  const std::size_t size = in.rows * in.cols * num_groups * kGroupRows;
-  const std::size_t num_tasks =
-      threads == 1 || size < kTaskSize
-          ? 1
-          : std::min(num_groups, std::clamp(size / kTaskSize, threads, threads * kTasksPerThread));
+  const std::size_t rows_at_once = rows_in_cache(num_blocks);
+  const std::size_t num_tasks = count_linear_tasks(in.rows * in.cols * num_groups * kGroupRows, num_groups);
   tasks(num_tasks, [&](std::size_t task) {
     const std::size_t begin = num_groups * task / num_tasks, end = num_groups * (task + 1) / num_tasks;
     for (std::size_t row = 0; row < in.rows; row += rows_at_once) {
@@ -141,6 +148,7 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
         args.num_columns = std::min(to * kGroupRows, rows) - from * kGroupRows;
         args.k = in.cols;
         args.x_blocks = blocks + row * num_blocks;
+        args.x_block_stride = num_blocks;
         args.x = in.row(row);
         args.x_stride = in.stride;
         args.out = out.row(row) + column;
@@ -154,7 +162,7 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
 }
 
 CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
-  const Matrix keys = matrix(op.in[0]), values = matrix(op.in[1]);
+  const Matrix keys = matrix(op.in[0]), values = op.in[1] != hal::kNone ? matrix(op.in[1]) : Matrix{};
   const hal::KvLayout& layout = *memory_.kv_layout;
   const auto layer = static_cast<std::size_t>(op.layer);
   const std::size_t block_tokens = layout.spec.block_tokens;
@@ -163,9 +171,10 @@ CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
     std::byte* block = memory_.kv + static_cast<std::uint64_t>(entry.block) * layout.block_bytes;
     KvAppendArgs args;
     args.k = keys.row(r);
-    args.v = values.row(r);
+    args.v = values.data == nullptr ? nullptr : values.row(r);
     args.kv_heads = layout.spec.layers[layer].kv_heads;
     args.head_dim = layout.spec.layers[layer].head_dim;
+    args.value_dim = layout.spec.layers[layer].value_width();
     args.keys = block + layout.k_offset[layer];
     args.values = block + layout.v_offset[layer];
     args.block_tokens = block_tokens;
@@ -175,9 +184,10 @@ CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
 }
 
 // A task is some rows by the heads that share a kv head, so that keys and values are read once for all of them. With
-// few rows the heads are divided further, so that all threads have something to do.
+// few rows the heads are divided further, so that all threads have something to do. Where values lie in keys, what a
+// task reads is expensive to make: few rows come with many heads.
 CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
-  constexpr std::size_t kRowsPerTask = 16, kHeadsPerTask = 4;
+  constexpr std::size_t kRowsPerTask = 16, kHeadsPerTask = 4, kLatentHeadsPerTask = 16;
   static_assert(kRowsPerTask * kHeadsPerTask <= kMaxAttentionRows);
   constexpr std::size_t kWorthwhile = 1 << 15;  // multiplications
   const hal::AttentionSpec& spec = op.attention;
@@ -186,12 +196,16 @@ CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
   const hal::KvLayout& layout = *memory_.kv_layout;
   const auto layer = static_cast<std::size_t>(op.layer);
   const std::size_t block_tokens = layout.spec.block_tokens;
-  const std::size_t plane_bytes = block_tokens * spec.head_dim * hal::kv_type_bytes(layout.spec.type);
+  const std::size_t value_dim = spec.value_width(), element = hal::kv_type_bytes(layout.spec.type);
+  const float* sinks = vector_or_null(op.weight);
+  const float* slopes = vector_or_null(op.bias);
   const std::size_t heads = spec.heads / spec.kv_heads;
   const std::size_t threads = context_.concurrency();
 
   const std::size_t num_chunks = (in.rows + kRowsPerTask - 1) / kRowsPerTask;
-  std::size_t parts = (heads + kHeadsPerTask - 1) / kHeadsPerTask;
+  const std::size_t heads_per_task =
+      spec.values_in_keys && in.rows * kLatentHeadsPerTask <= kMaxAttentionRows ? kLatentHeadsPerTask : kHeadsPerTask;
+  std::size_t parts = (heads + heads_per_task - 1) / heads_per_task;
   for (std::size_t items = num_chunks * spec.kv_heads * parts;
        items < 2 * threads && items % threads != 0 && parts < heads;) {
     ++parts;
@@ -211,21 +225,25 @@ CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
     AttentionArgs args;
     args.rows = rows;
     args.num_heads = end_head - first_head;
+    const std::size_t head = kv_head * heads + first_head;
     args.head_dim = spec.head_dim;
+    args.value_dim = value_dim;
     args.scale = spec.scale;
     args.softcap = spec.softcap;
+    args.sinks = sinks == nullptr ? nullptr : sinks + head;
+    args.slopes = slopes == nullptr ? nullptr : slopes + head;
     args.block_tokens = block_tokens;
-    args.keys = memory_.kv + layout.k_offset[layer] + kv_head * plane_bytes;
-    args.values = memory_.kv + layout.v_offset[layer] + kv_head * plane_bytes;
+    args.keys = memory_.kv + layout.k_offset[layer] + kv_head * block_tokens * spec.head_dim * element;
+    if (!spec.values_in_keys)
+      args.values = memory_.kv + layout.v_offset[layer] + kv_head * block_tokens * value_dim * element;
     args.block_bytes = static_cast<std::size_t>(layout.block_bytes);
-    const std::size_t column = (kv_head * heads + first_head) * spec.head_dim;
     const std::size_t end = std::min(in.rows, (chunk + 1) * kRowsPerTask);
     for (std::size_t r = chunk * kRowsPerTask; r < end;) {
       const std::int32_t slot = batch_.slots[r];
       args.table = batch_.table(slot);
       args.num_rows = 0;
       for (; r < end && batch_.slots[r] == slot; ++r) {
-        rows[args.num_rows++] = {in.row(r) + column, out.row(r) + column,
+        rows[args.num_rows++] = {in.row(r) + head * spec.head_dim, out.row(r) + head * value_dim,
                                  static_cast<std::int32_t>(first_visible(spec, r)), batch_.positions[r]};
       }
       kernels_.attention[static_cast<std::size_t>(layout.spec.type)](args);
@@ -242,19 +260,45 @@ CORBEL_INLINE void Runner::elementwise(const hal::Op& op) const noexcept {
   const Matrix a = matrix(op.in[0]), out = matrix(op.out);
   const bool has_b = op.in[1] != hal::kNone;
   const Matrix b = has_b ? matrix(op.in[1]) : Matrix{};
-  const bool cheap = op.kind == hal::OpKind::kAdd || op.kind == hal::OpKind::kScale;
-  each_row(a.rows, a.cols * (cheap ? 2 : 8), [&](std::size_t r) {
+  const bool costly =
+      op.kind == hal::OpKind::kActivation || op.kind == hal::OpKind::kGate || op.kind == hal::OpKind::kSoftcap;
+  each_row(a.rows, a.cols * (costly ? 8 : 2), [&](std::size_t r) {
     const float* other = has_b ? b.row(r) : nullptr;
     switch (op.kind) {
       case hal::OpKind::kActivation:
         return kernels_.activation_row(op.activation, a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kGate:
+        return kernels_.gate_row(op.scale, op.limit, a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kClamp:
+        return kernels_.clamp_row(op.limit, a.row(r), out.row(r), a.cols);
       case hal::OpKind::kAdd:
         return kernels_.add_row(a.row(r), other, out.row(r), a.cols);
       case hal::OpKind::kScale:
         return kernels_.scale_row(op.scale, a.row(r), out.row(r), a.cols);
+      case hal::OpKind::kPositionScale:
+        return kernels_.scale_row(position_factor(op.scale, op.limit, batch_.positions[r]), a.row(r), out.row(r),
+                                  a.cols);
+      case hal::OpKind::kJoin:
+        return join_row(op.groups, a.row(r), a.cols / op.groups, other, b.cols / op.groups, out.row(r));
       default:
         return kernels_.softcap_row(op.scale, a.row(r), out.row(r), a.cols);
     }
+  });
+}
+
+CORBEL_INLINE void Runner::permute(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const float* columns = weight(op.weight).vector();
+  each_row(in.rows, in.cols * 2,
+           [&](std::size_t r) { permute_row(columns, in.row(r), in.cols, out.row(r), out.cols); });
+}
+
+CORBEL_INLINE void Runner::round_activations(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const float* scale = vector_or_null(op.weight);
+  const float* zero_point = vector_or_null(op.bias);
+  each_row(in.rows, in.cols * 8, [&](std::size_t r) {
+    kernels_.round_row({in.row(r), out.row(r), in.cols, op.round, scale, zero_point});
   });
 }
 
@@ -301,6 +345,21 @@ CORBEL_INLINE Status Runner::check_ops() const {
           return Status(Errc::kInternal,
                         fmt::format("batch: row {} has token {} of {}", r, batch_.tokens[r], vocabulary));
         }
+      }
+    } else if (op.kind == hal::OpKind::kEmbedPosition) {
+      const std::uint64_t positions = weight(op.weight).rows();
+      for (std::size_t r = 0; r < num_rows_; ++r) {
+        if (position(r) + std::uint64_t{op.first} >= positions) {
+          return Status(Errc::kInternal, fmt::format("batch: row {} has position {}, the table has {} rows from {}", r,
+                                                     position(r), positions, op.first));
+        }
+      }
+    } else if (op.kind == hal::OpKind::kRopeTable && op.weight == hal::kNone) {
+      const std::uint64_t end =
+          std::uint64_t{op.first} + memory_.program->values[static_cast<std::size_t>(op.out)].width / 2;
+      if (end > limits_.num_frequencies) {
+        return Status(Errc::kInternal,
+                      fmt::format("batch: {} rope frequencies, {} needed", limits_.num_frequencies, end));
       }
     } else if (op.kind == hal::OpKind::kKvAppend) {
       uses_cache = true;

@@ -206,7 +206,8 @@ inline void load_kv(hal::KvType type, const std::byte* in, float* out, std::size
   }
 }
 
-/// The cache of one sequence in one layer. A plane is [block_tokens][kv_heads][head_dim].
+/// The cache of one sequence in one layer. Planes are [block_tokens][kv_heads][head_dim] (keys)
+/// and [block_tokens][kv_heads][value_dim] (values).
 struct KvPlanes {
   std::byte* pool = nullptr;
   const hal::BlockEntry* table = nullptr;
@@ -217,17 +218,21 @@ struct KvPlanes {
   std::size_t block_tokens = 0;
   std::size_t kv_heads = 0;
   std::size_t head_dim = 0;
+  std::size_t value_dim = 0;
+  bool values_in_keys = false;
 
-  std::byte* keys(std::size_t position, std::size_t kv_head) const noexcept { return at(k_offset, position, kv_head); }
+  std::byte* keys(std::size_t position, std::size_t kv_head) const noexcept {
+    return at(k_offset, position, kv_head, head_dim);
+  }
   std::byte* values(std::size_t position, std::size_t kv_head) const noexcept {
-    return at(v_offset, position, kv_head);
+    return values_in_keys ? keys(position, kv_head) : at(v_offset, position, kv_head, value_dim);
   }
 
  private:
-  std::byte* at(std::uint64_t plane, std::size_t position, std::size_t kv_head) const noexcept {
+  std::byte* at(std::uint64_t plane, std::size_t position, std::size_t kv_head, std::size_t dim) const noexcept {
     const hal::BlockEntry& entry = table[position / block_tokens];
     const std::size_t token = position - static_cast<std::size_t>(entry.first_position);
-    const std::size_t element = (token * kv_heads + kv_head) * head_dim;
+    const std::size_t element = (token * kv_heads + kv_head) * dim;
     return pool + static_cast<std::size_t>(entry.block) * block_bytes + plane + element * hal::kv_type_bytes(type);
   }
 };
@@ -240,10 +245,17 @@ struct AttentionScratch {
   float* cached = nullptr;
 };
 
+/// What a head has besides the spec: an ALiBi slope (0: none) and a sink (null: none).
+struct HeadBias {
+  double slope = 0;
+  const float* sink = nullptr;
+};
+
 /// One query head at `position`: out = sum over visible p of softmax(scores)[p] * value[p].
-inline void attention_head(const hal::AttentionSpec& attention, const KvPlanes& kv, std::size_t position,
-                           std::size_t head, const float* in, float* out, const AttentionScratch& scratch) noexcept {
-  const std::size_t dim = attention.head_dim;
+inline void attention_head(const hal::AttentionSpec& attention, const HeadBias& bias, const KvPlanes& kv,
+                           std::size_t position, std::size_t head, const float* in, float* out,
+                           const AttentionScratch& scratch) noexcept {
+  const std::size_t dim = attention.head_dim, value_dim = attention.value_width();
   const std::size_t kv_head = head / (attention.heads / attention.kv_heads);
   const std::size_t end = position + 1;
   const std::size_t begin = attention.window != 0 && end > attention.window ? end - attention.window : 0;
@@ -258,27 +270,46 @@ inline void attention_head(const hal::AttentionSpec& attention, const KvPlanes& 
     if (attention.softcap != 0) {
       score = double{attention.softcap} * detail::exact_tanh(score / double{attention.softcap});
     }
+    score -= bias.slope * static_cast<double>(position - p);
     scratch.scores[p] = score;
     if (p == begin || score > highest) highest = score;
   }
 
   double total = 0;
-  for (std::size_t d = 0; d < dim; ++d) scratch.sums[d] = 0;
+  if (bias.sink != nullptr) {
+    highest = std::max(highest, double{*bias.sink});
+    total = detail::exact_exp(double{*bias.sink} - highest);
+  }
+  for (std::size_t d = 0; d < value_dim; ++d) scratch.sums[d] = 0;
   for (std::size_t p = begin; p < end; ++p) {
     const double weight = detail::exact_exp(scratch.scores[p] - highest);
     total += weight;
-    load_kv(kv.type, kv.values(p, kv_head), scratch.cached, dim);
-    for (std::size_t d = 0; d < dim; ++d) scratch.sums[d] += weight * double{scratch.cached[d]};
+    load_kv(kv.type, kv.values(p, kv_head), scratch.cached, value_dim);
+    for (std::size_t d = 0; d < value_dim; ++d) scratch.sums[d] += weight * double{scratch.cached[d]};
   }
-  for (std::size_t d = 0; d < dim; ++d) out[d] = static_cast<float>(scratch.sums[d] / total);
+  for (std::size_t d = 0; d < value_dim; ++d) out[d] = static_cast<float>(scratch.sums[d] / total);
 }
 
 // ---- elementwise -------------------------------------------------
 
 inline double activate(hal::ActivationKind kind, double x) noexcept {
-  if (kind == hal::ActivationKind::kSilu) return x * detail::exact_sigmoid(x);
   constexpr double kSqrtTwoOverPi = 0.79788456080286535588;
-  return 0.5 * x * (1.0 + detail::exact_tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x)));
+  constexpr double kSqrtHalf = 0.70710678118654752440;
+  switch (kind) {
+    case hal::ActivationKind::kSilu:
+      return x * detail::exact_sigmoid(x);
+    case hal::ActivationKind::kGeluTanh:
+      return 0.5 * x * (1.0 + detail::exact_tanh(kSqrtTwoOverPi * (x + 0.044715 * x * x * x)));
+    case hal::ActivationKind::kGelu:
+      return 0.5 * x * (1.0 + detail::exact_erf(x * kSqrtHalf));
+    case hal::ActivationKind::kGeluQuick:
+      return x * detail::exact_sigmoid(1.702 * x);
+    case hal::ActivationKind::kRelu:
+      return x < 0 ? 0.0 : x;
+    case hal::ActivationKind::kReluSquared:
+      return x < 0 ? 0.0 : x * x;
+  }
+  return x;
 }
 
 /// out = act(in) * gate; `gate` may be null.
@@ -290,8 +321,37 @@ inline void activation_row(hal::ActivationKind kind, const float* in, const floa
   }
 }
 
+/// kJoin of one row; out must not overlap the inputs.
+inline void join_row(std::size_t groups, const float* a, std::size_t a_cols, const float* b, std::size_t b_cols,
+                     float* out) noexcept {
+  for (std::size_t g = 0; g < groups; ++g) {
+    out = std::copy_n(a + g * (a_cols / groups), a_cols / groups, out);
+    out = std::copy_n(b + g * (b_cols / groups), b_cols / groups, out);
+  }
+}
+
 inline void add_row(const float* a, const float* b, float* out, std::size_t count) noexcept {
   for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+}
+
+/// kGate; see hal::OpKind.
+inline void gate_row(float alpha, float limit, const float* gate, const float* up, float* out,
+                     std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) {
+    const double g = double{std::min(gate[i], limit)};
+    const double u = double{std::min(std::max(up[i], -limit), limit)};
+    out[i] = static_cast<float>((u + 1.0) * (g * detail::exact_sigmoid(double{alpha} * g)));
+  }
+}
+
+inline void clamp_row(float limit, const float* in, float* out, std::size_t count) noexcept {
+  for (std::size_t i = 0; i < count; ++i) out[i] = std::min(std::max(in[i], -limit), limit);
+}
+
+/// The factor of kPositionScale, rounded to float32.
+inline float position_factor(float scale, float period, std::int32_t position) noexcept {
+  const double steps = std::floor(static_cast<double>(position) / double{period});
+  return static_cast<float>(1.0 + double{scale} * detail::exact_log(1.0 + steps));
 }
 
 inline void softcap_row(float cap, const float* in, float* out, std::size_t count) noexcept {

@@ -107,7 +107,8 @@ CORBEL_INLINE Result<RefBackend::Weight> RefBackend::prepare(const hal::WeightSp
     std::byte* next = weight.memory_.data();
     if ((spec.uses & hal::kUseVector) != 0) {
       weight.rows_ = 1;
-      std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPieceBytes, *bytes) + 256));
+      // Stored values take up to 8 bytes, twice what they take as float32; a block is less than 512 bytes.
+      std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPieceBytes, 2 * *bytes) + 512));
       for (const hal::WeightPart& part : spec.parts) {
         const DTypeTraits& type = traits(part.dtype);
         CORBEL_RETURN_IF_ERROR(ref::read_part(
@@ -135,7 +136,10 @@ CORBEL_INLINE Result<RefBackend::Weight> RefBackend::prepare(const hal::WeightSp
   });
 }
 
-CORBEL_INLINE bool RefBackend::supports(const hal::Op& op, const hal::Program&) const noexcept {
+CORBEL_INLINE bool RefBackend::supports(const hal::Op& op, const hal::Program& program) const noexcept {
+  const auto divides = [&](hal::ValueId id, std::uint32_t groups) {
+    return groups != 0 && program.values[static_cast<std::size_t>(id)].width % groups == 0;
+  };
   switch (op.kind) {
     case hal::OpKind::kNorm:
       return op.norm.group != 0;
@@ -143,6 +147,16 @@ CORBEL_INLINE bool RefBackend::supports(const hal::Op& op, const hal::Program&) 
       return op.rope.rotary_dim % 2 == 0 && op.rope.rotary_dim <= op.rope.head_dim;
     case hal::OpKind::kAttention:
       return op.attention.kv_heads != 0 && op.attention.heads % op.attention.kv_heads == 0;
+    case hal::OpKind::kGroupedLinear:
+      return divides(op.in[0], op.groups) && divides(op.out, op.groups);
+    case hal::OpKind::kJoin:
+      return divides(op.in[0], op.groups) && divides(op.in[1], op.groups);
+    case hal::OpKind::kPositionScale:
+      return op.limit > 0;
+    case hal::OpKind::kRoute:
+      return op.route.top_k != 0 && op.route.top_k <= op.route.experts && op.route.groups != 0 &&
+             op.route.experts % op.route.groups == 0 && op.route.top_groups <= op.route.groups &&
+             op.route.top_k <= op.route.experts / op.route.groups * op.route.top_groups;
     default:
       return true;
   }

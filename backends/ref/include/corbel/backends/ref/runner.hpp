@@ -3,6 +3,7 @@
 #pragma once
 
 #include <corbel/backends/ref/ops.hpp>
+#include <corbel/backends/ref/ops_experts.hpp>
 #include <corbel/backends/ref/ref_backend.hpp>
 #include <corbel/context.hpp>
 #include <corbel/hal/backend.hpp>
@@ -39,13 +40,20 @@ struct Workspace {
     const std::uint64_t row_tiles = (std::uint64_t{limits.max_rows} + kTileRows - 1) / kTileRows;
     const std::uint64_t positions = std::uint64_t{limits.max_blocks} * 64;  // 64: the largest block
     for (const hal::Op& op : program.ops) {
-      if (op.kind == hal::OpKind::kLinear) {
+      if (op.kind == hal::OpKind::kLinear || op.kind == hal::OpKind::kGroupedLinear ||
+          op.kind == hal::OpKind::kExpertLinear) {
         const std::uint64_t cols = program.values[static_cast<std::size_t>(op.in[0])].width;
         tile_bytes = std::max(tile_bytes, row_tiles * kTileRows * cols * sizeof(double));
         task_bytes = std::max(task_bytes, kWeightRows * cols * sizeof(float));
       } else if (op.kind == hal::OpKind::kAttention) {
         const std::uint64_t dim = op.attention.head_dim;
-        task_bytes = std::max(task_bytes, (positions + 2 * dim) * sizeof(double) + dim * sizeof(float));
+        const std::uint64_t widest = std::max<std::uint64_t>(dim, op.attention.value_width());
+        task_bytes = std::max(task_bytes, (positions + dim + widest) * sizeof(double) + widest * sizeof(float));
+      } else if (op.kind == hal::OpKind::kRoute) {
+        task_bytes = std::max(task_bytes, RouteScratch::bytes(op.route));
+      } else if (op.kind == hal::OpKind::kPermute || op.kind == hal::OpKind::kEmbedPosition) {
+        const std::uint64_t cols = program.values[static_cast<std::size_t>(op.in[0])].width;
+        task_bytes = std::max(task_bytes, cols * sizeof(float));
       }
     }
     tile_bytes = (tile_bytes + 63) / 64 * 64;
@@ -73,9 +81,16 @@ class Runner {
  private:
   void run(const hal::Op& op) const noexcept;
   void embed(const hal::Op& op) const noexcept;
+  void embed_position(const hal::Op& op) const noexcept;
   void rope_table(const hal::Op& op) const noexcept;
   void norm(const hal::Op& op) const noexcept;
   void linear(const hal::Op& op) const noexcept;
+  void grouped_linear(const hal::Op& op) const noexcept;
+  void route(const hal::Op& op) const noexcept;
+  void expert_linear(const hal::Op& op) const noexcept;
+  void expert_sum(const hal::Op& op) const noexcept;
+  void permute(const hal::Op& op) const noexcept;
+  void round_activations(const hal::Op& op) const noexcept;
   void rope(const hal::Op& op) const noexcept;
   void kv_append(const hal::Op& op) const noexcept;
   void attention(const hal::Op& op) const noexcept;

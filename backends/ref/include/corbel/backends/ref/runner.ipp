@@ -14,12 +14,16 @@ CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
   switch (op.kind) {
     case hal::OpKind::kEmbed:
       return embed(op);
+    case hal::OpKind::kEmbedPosition:
+      return embed_position(op);
     case hal::OpKind::kRopeTable:
       return rope_table(op);
     case hal::OpKind::kNorm:
       return norm(op);
     case hal::OpKind::kLinear:
       return linear(op);
+    case hal::OpKind::kGroupedLinear:
+      return grouped_linear(op);
     case hal::OpKind::kRope:
       return rope(op);
     case hal::OpKind::kKvAppend:
@@ -27,10 +31,24 @@ CORBEL_INLINE void Runner::run(const hal::Op& op) const noexcept {
     case hal::OpKind::kAttention:
       return attention(op);
     case hal::OpKind::kActivation:
+    case hal::OpKind::kGate:
+    case hal::OpKind::kClamp:
     case hal::OpKind::kAdd:
     case hal::OpKind::kScale:
+    case hal::OpKind::kPositionScale:
     case hal::OpKind::kSoftcap:
+    case hal::OpKind::kJoin:
       return elementwise(op);
+    case hal::OpKind::kPermute:
+      return permute(op);
+    case hal::OpKind::kRoundActivations:
+      return round_activations(op);
+    case hal::OpKind::kRoute:
+      return route(op);
+    case hal::OpKind::kExpertLinear:
+      return expert_linear(op);
+    case hal::OpKind::kExpertSum:
+      return expert_sum(op);
     case hal::OpKind::kSelectRows:
       return select_rows(op);
   }
@@ -45,11 +63,24 @@ CORBEL_INLINE void Runner::embed(const hal::Op& op) const noexcept {
   });
 }
 
+CORBEL_INLINE void Runner::embed_position(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const RefBackend::Weight& table = weight(op.weight);
+  divide(out.rows, 1, [&](std::size_t task, std::size_t begin, std::size_t end) {
+    float* row = reinterpret_cast<float*>(task_memory(task));
+    for (std::size_t r = begin; r < end; ++r) {
+      table.read_row(position(r) + op.first, row);
+      add_row(in.row(r), row, out.row(r), out.cols);
+    }
+  });
+}
+
 CORBEL_INLINE void Runner::rope_table(const hal::Op& op) const noexcept {
   const Matrix out = matrix(op.out);
-  const RefBackend::Weight& frequencies = weight(op.weight);
+  const float* fixed = op.weight != hal::kNone ? weight(op.weight).vector() : nullptr;
   each_row(out.rows, [&](std::size_t r) {
-    rope_table_row(batch_.positions[r], frequencies.vector(), frequencies.cols(), op.scale, out.row(r));
+    const float* frequencies = fixed != nullptr ? fixed : batch_.frequencies_of(batch_.slots[r]) + op.first;
+    rope_table_row(batch_.positions[r], frequencies, out.cols / 2, op.scale, out.row(r));
   });
 }
 
@@ -57,9 +88,13 @@ CORBEL_INLINE void Runner::norm(const hal::Op& op) const noexcept {
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
   const float* scale = vector_or_null(op.weight);
   const float* bias = vector_or_null(op.bias);
+  // Vectors as wide as the input go on from group to group.
+  const auto step = [&](hal::WeightId id) { return id != hal::kNone && weight(id).cols() > op.norm.group ? 1u : 0u; };
+  const std::size_t scale_step = step(op.weight), bias_step = step(op.bias);
   each_row(in.rows, [&](std::size_t r) {
     for (std::size_t c = 0; c < in.cols; c += op.norm.group) {
-      norm_group(op.norm, in.row(r) + c, scale, bias, out.row(r) + c);
+      norm_group(op.norm, in.row(r) + c, scale == nullptr ? nullptr : scale + c * scale_step,
+                 bias == nullptr ? nullptr : bias + c * bias_step, out.row(r) + c);
     }
   });
 }
@@ -101,6 +136,88 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
   });
 }
 
+CORBEL_INLINE void Runner::grouped_linear(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const RefBackend::Weight& stored = weight(op.weight);
+  const std::size_t in_cols = in.cols / op.groups, out_cols = out.cols / op.groups;
+  divide(out.cols, 1, [&](std::size_t task, std::size_t begin, std::size_t end) {
+    float* weight_row = reinterpret_cast<float*>(task_memory(task));
+    for (std::size_t c = begin; c < end; ++c) {
+      stored.read_row(c, weight_row);
+      const std::size_t first = c / out_cols * in_cols;
+      for (std::size_t r = 0; r < in.rows; ++r) {
+        out.row(r)[c] = finish_linear(dot(weight_row, in.row(r) + first, in_cols), nullptr, c);
+      }
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::route(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const float* bias = vector_or_null(op.bias);
+  divide(in.rows, 1, [&](std::size_t task, std::size_t begin, std::size_t end) {
+    const RouteScratch scratch(op.route, task_memory(task));
+    for (std::size_t r = begin; r < end; ++r) route_row(op.route, in.row(r), bias, out.row(r), scratch);
+  });
+}
+
+// Tasks divide the outputs; each dequantizes a row of an expert once for all rows of the batch that chose it.
+CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), routed = matrix(op.in[1]), out = matrix(op.out);
+  const RefBackend::Weight& stored = weight(op.weight);
+  const float* bias = vector_or_null(op.bias);
+  const std::size_t top_k = op.route.top_k, count = out.cols / top_k, cols = static_cast<std::size_t>(stored.cols());
+  const bool slots = in.cols != cols;
+  divide(count, 1, [&](std::size_t task, std::size_t begin, std::size_t end) {
+    float* weight_row = reinterpret_cast<float*>(task_memory(task));
+    for (std::size_t expert = 0; expert < op.route.experts; ++expert) {
+      if (!is_chosen(routed, top_k, expert)) continue;
+      for (std::size_t c = begin; c < end; ++c) {
+        const std::size_t row = expert * count + c;
+        stored.read_row(row, weight_row);
+        for (std::size_t r = 0; r < in.rows; ++r) {
+          for (std::size_t j = 0; j < top_k; ++j) {
+            if (static_cast<std::size_t>(routed.row(r)[j]) != expert) continue;
+            const float* x = in.row(r) + (slots ? j * cols : 0);
+            out.row(r)[j * count + c] = finish_linear(dot(weight_row, x, cols), bias, row);
+          }
+        }
+      }
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::expert_sum(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), routed = matrix(op.in[1]), out = matrix(op.out);
+  each_row(in.rows, [&](std::size_t r) {
+    expert_sum_row(op.route.top_k, in.row(r), routed.row(r) + op.route.top_k, out.row(r), out.cols);
+  });
+}
+
+CORBEL_INLINE void Runner::permute(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const float* columns = weight(op.weight).vector();
+  divide(in.rows, 1, [&](std::size_t task, std::size_t begin, std::size_t end) {
+    float* row = reinterpret_cast<float*>(task_memory(task));  // the output may be the input's memory
+    for (std::size_t r = begin; r < end; ++r) {
+      for (std::size_t c = 0; c < out.cols; ++c) row[c] = in.row(r)[static_cast<std::size_t>(columns[c])];
+      std::copy_n(row, out.cols, out.row(r));
+    }
+  });
+}
+
+CORBEL_INLINE void Runner::round_activations(const hal::Op& op) const noexcept {
+  const Matrix in = matrix(op.in[0]), out = matrix(op.out);
+  const float* scale = vector_or_null(op.weight);
+  const float* zero_point = vector_or_null(op.bias);
+  const std::size_t group = op.round.group != 0 ? op.round.group : in.cols;
+  each_row(in.rows, [&](std::size_t r) {
+    for (std::size_t c = 0; c < in.cols; c += group) {
+      round_group(op.round, scale, zero_point, in.row(r) + c, out.row(r) + c, std::min(group, in.cols - c));
+    }
+  });
+}
+
 CORBEL_INLINE KvPlanes Runner::planes(std::int32_t layer, std::size_t r) const noexcept {
   const hal::KvLayout& layout = *memory_.kv_layout;
   const std::size_t index = static_cast<std::size_t>(layer);
@@ -114,21 +231,25 @@ CORBEL_INLINE KvPlanes Runner::planes(std::int32_t layer, std::size_t r) const n
   planes.block_tokens = layout.spec.block_tokens;
   planes.kv_heads = layout.spec.layers[index].kv_heads;
   planes.head_dim = layout.spec.layers[index].head_dim;
+  planes.value_dim = layout.spec.layers[index].value_width();
+  planes.values_in_keys = layout.spec.layers[index].values_in_keys;
   return planes;
 }
 
 CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
-  const Matrix keys = matrix(op.in[0]), values = matrix(op.in[1]);
+  const Matrix keys = matrix(op.in[0]), values = op.in[1] != hal::kNone ? matrix(op.in[1]) : Matrix{};
   each_row(keys.rows, [&](std::size_t r) {
     const KvPlanes kv = planes(op.layer, r);
     store_kv(kv.type, keys.row(r), kv.keys(position(r), 0), keys.cols);
-    store_kv(kv.type, values.row(r), kv.values(position(r), 0), values.cols);
+    if (values.cols != 0) store_kv(kv.type, values.row(r), kv.values(position(r), 0), values.cols);
   });
 }
 
 CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
-  const std::size_t heads = op.attention.heads, dim = op.attention.head_dim;
+  const std::size_t heads = op.attention.heads, dim = op.attention.head_dim, value_dim = op.attention.value_width();
+  const float* sinks = vector_or_null(op.weight);
+  const float* slopes = vector_or_null(op.bias);
   const std::size_t items = in.rows * heads;
   const std::size_t tasks = std::min(context_.concurrency(), items);
   // Later rows see more positions: neighbouring items go to different tasks.
@@ -136,12 +257,13 @@ CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
     AttentionScratch scratch;
     scratch.query = reinterpret_cast<double*>(task_memory(task));
     scratch.sums = scratch.query + dim;
-    scratch.scores = scratch.sums + dim;
+    scratch.scores = scratch.sums + std::max(dim, value_dim);
     scratch.cached = reinterpret_cast<float*>(scratch.scores + std::size_t{limits_.max_blocks} * 64);
     for (std::size_t item = task; item < items; item += tasks) {
       const std::size_t r = item / heads, head = item % heads;
-      attention_head(op.attention, planes(op.layer, r), position(r), head, in.row(r) + head * dim,
-                     out.row(r) + head * dim, scratch);
+      const HeadBias bias = {slopes == nullptr ? 0.0 : double{slopes[head]}, sinks == nullptr ? nullptr : sinks + head};
+      attention_head(op.attention, bias, planes(op.layer, r), position(r), head, in.row(r) + head * dim,
+                     out.row(r) + head * value_dim, scratch);
     }
   });
 }
@@ -155,6 +277,14 @@ CORBEL_INLINE void Runner::elementwise(const hal::Op& op) const noexcept {
     switch (op.kind) {
       case hal::OpKind::kActivation:
         return activation_row(op.activation, a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kGate:
+        return gate_row(op.scale, op.limit, a.row(r), other, out.row(r), a.cols);
+      case hal::OpKind::kClamp:
+        return clamp_row(op.limit, a.row(r), out.row(r), a.cols);
+      case hal::OpKind::kPositionScale:
+        return scale_row(position_factor(op.scale, op.limit, batch_.positions[r]), a.row(r), out.row(r), a.cols);
+      case hal::OpKind::kJoin:
+        return join_row(op.groups, a.row(r), a.cols, other, b.cols, out.row(r));
       case hal::OpKind::kAdd:
         return add_row(a.row(r), other, out.row(r), a.cols);
       case hal::OpKind::kScale:
@@ -203,6 +333,11 @@ CORBEL_INLINE Status Runner::check_row(std::size_t r) const {
       if (batch_.tokens[r] < 0 || static_cast<std::uint64_t>(batch_.tokens[r]) >= vocabulary) {
         return Status(Errc::kInternal,
                       fmt::format("batch: row {} has token {} of {}", r, batch_.tokens[r], vocabulary));
+      }
+    } else if (op.kind == hal::OpKind::kEmbedPosition) {
+      if (position(r) + op.first >= weight(op.weight).rows()) {
+        return Status(Errc::kInternal, fmt::format("batch: row {} has position {}, the model has {}", r, position(r),
+                                                   weight(op.weight).rows()));
       }
     } else if (op.kind == hal::OpKind::kKvAppend) {
       CORBEL_RETURN_IF_ERROR(check_table(r, position(r)));

@@ -54,6 +54,41 @@ CORBEL_CPU_INLINE float max_lanes(Floats v) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+/// p[16 * j + i] = lane j of r[i], for a block of 8 by 8.
+CORBEL_CPU_INLINE void store_transposed8(float* p, const __m256 (&r)[8]) {
+  __m256 pairs[8], quads[8];
+  CORBEL_CPU_UNROLL
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+  CORBEL_CPU_UNROLL
+  for (int i = 0; i < 8; i += 4) {  // of rows i to i + 3 lane n, and lane n + 4 in the upper half
+    quads[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    quads[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    quads[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+  CORBEL_CPU_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    _mm256_storeu_ps(p + 16 * n, _mm256_permute2f128_ps(quads[n], quads[n + 4], 0x20));
+    _mm256_storeu_ps(p + 16 * (n + 4), _mm256_permute2f128_ps(quads[n], quads[n + 4], 0x31));
+  }
+}
+CORBEL_CPU_INLINE void store_transposed(float* p, const Floats (&rows)[16]) {
+  CORBEL_CPU_UNROLL
+  for (int i = 0; i < 16; i += 8) {
+    __m256 lo[8], hi[8];
+    CORBEL_CPU_UNROLL
+    for (int n = 0; n < 8; ++n) {
+      lo[n] = rows[i + n].lo;
+      hi[n] = rows[i + n].hi;
+    }
+    store_transposed8(p + i, lo);
+    store_transposed8(p + 128 + i, hi);
+  }
+}
+
 // ---- int32
 // --------------------------------------------------------------------------------------------------------------------------------------
 
@@ -69,6 +104,26 @@ CORBEL_CPU_INLINE Ints max(Ints x, Ints y) { return {_mm256_max_epi32(x.lo, y.lo
 template <int kBits>
 CORBEL_CPU_INLINE Ints shift_left(Ints x) {
   return {_mm256_slli_epi32(x.lo, kBits), _mm256_slli_epi32(x.hi, kBits)};
+}
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_right(Ints x) {
+  return {_mm256_srli_epi32(x.lo, kBits), _mm256_srli_epi32(x.hi, kBits)};
+}
+/// 16 bytes as integers.
+CORBEL_CPU_INLINE Ints load_u8(const void* p) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+/// For eight codes below 16: the lane permutation looks at three bits; the fourth, shifted to the sign, chooses the
+/// half.
+CORBEL_CPU_INLINE __m256 look_up_8(__m256 first, __m256 second, __m256i codes) {
+  return _mm256_blendv_ps(_mm256_permutevar8x32_ps(first, codes), _mm256_permutevar8x32_ps(second, codes),
+                          _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)));
+}
+/// table[code] for codes below 16; the table is aligned to 64 bytes.
+CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
+  const __m256 first = _mm256_load_ps(table), second = _mm256_load_ps(table + 8);
+  return {look_up_8(first, second, codes.lo), look_up_8(first, second, codes.hi)};
 }
 CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.lo);
@@ -135,6 +190,10 @@ CORBEL_CPU_INLINE Codes low_nibbles(Codes c) {
 }
 CORBEL_CPU_INLINE Codes high_nibbles(Codes c) {
   return low_nibbles({_mm256_srli_epi16(c.lo, 4), _mm256_srli_epi16(c.hi, 4)});
+}
+CORBEL_CPU_INLINE Codes look_up(const std::uint8_t* table, Codes c) {
+  const __m256i t = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(t, c.lo), _mm256_shuffle_epi8(t, c.hi)};
 }
 template <int kMaxCode>
 CORBEL_CPU_INLINE auto prepare_codes(Codes c) {

@@ -43,6 +43,37 @@ CORBEL_CPU_INLINE float max_lanes(Floats v) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
+// The unmasked form is a macro at -O0, whose mask of -1 is warned about.
+template <int kLanes>
+CORBEL_CPU_INLINE __m512 shuffle_quarters(__m512 x, __m512 y) {
+  return _mm512_maskz_shuffle_f32x4(__mmask16{0xffff}, x, y, kLanes);
+}
+CORBEL_CPU_INLINE void store_transposed(float* p, const Floats (&rows)[16]) {
+  __m512 quads[16];  // quads[4 g + n]: in quarter q lane 4 q + n of rows 4 g to 4 g + 3
+  CORBEL_CPU_UNROLL
+  for (int g = 0; g < 16; g += 4) {
+    const __m512d xy_low = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g].v, rows[g + 1].v));
+    const __m512d xy_high = _mm512_castps_pd(_mm512_unpackhi_ps(rows[g].v, rows[g + 1].v));
+    const __m512d zw_low = _mm512_castps_pd(_mm512_unpacklo_ps(rows[g + 2].v, rows[g + 3].v));
+    const __m512d zw_high = _mm512_castps_pd(_mm512_unpackhi_ps(rows[g + 2].v, rows[g + 3].v));
+    quads[g] = _mm512_castpd_ps(_mm512_unpacklo_pd(xy_low, zw_low));
+    quads[g + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(xy_low, zw_low));
+    quads[g + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(xy_high, zw_high));
+    quads[g + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(xy_high, zw_high));
+  }
+  CORBEL_CPU_UNROLL
+  for (int n = 0; n < 4; ++n) {
+    const __m512 even_low = shuffle_quarters<0x88>(quads[n], quads[n + 4]);
+    const __m512 odd_low = shuffle_quarters<0xdd>(quads[n], quads[n + 4]);
+    const __m512 even_high = shuffle_quarters<0x88>(quads[n + 8], quads[n + 12]);
+    const __m512 odd_high = shuffle_quarters<0xdd>(quads[n + 8], quads[n + 12]);
+    _mm512_storeu_ps(p + 16 * n, shuffle_quarters<0x88>(even_low, even_high));
+    _mm512_storeu_ps(p + 16 * (n + 4), shuffle_quarters<0x88>(odd_low, odd_high));
+    _mm512_storeu_ps(p + 16 * (n + 8), shuffle_quarters<0xdd>(even_low, even_high));
+    _mm512_storeu_ps(p + 16 * (n + 12), shuffle_quarters<0xdd>(odd_low, odd_high));
+  }
+}
+
 // ---- int32
 // --------------------------------------------------------------------------------------------------------------------------------------
 
@@ -55,6 +86,18 @@ CORBEL_CPU_INLINE Ints max(Ints x, Ints y) { return {_mm512_max_epi32(x.v, y.v)}
 template <int kBits>
 CORBEL_CPU_INLINE Ints shift_left(Ints x) {
   return {_mm512_slli_epi32(x.v, kBits)};
+}
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_right(Ints x) {
+  return {_mm512_srli_epi32(x.v, kBits)};
+}
+/// 16 bytes as integers.
+CORBEL_CPU_INLINE Ints load_u8(const void* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
+/// table[code] for codes below 16; the table is aligned to 64 bytes.
+CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
+  return {_mm512_permutexvar_ps(codes.v, _mm512_load_ps(table))};
 }
 CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) { _mm512_storeu_si512(p, v.v); }
 CORBEL_CPU_INLINE Ints bits(Floats x) { return {_mm512_castps_si512(x.v)}; }
@@ -97,6 +140,10 @@ struct Dot {
 CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) { return {_mm512_loadu_si512(p)}; }
 CORBEL_CPU_INLINE Codes low_nibbles(Codes c) { return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))}; }
 CORBEL_CPU_INLINE Codes high_nibbles(Codes c) { return low_nibbles({_mm512_srli_epi16(c.v, 4)}); }
+CORBEL_CPU_INLINE Codes look_up(const std::uint8_t* table, Codes c) {
+  const __m512i t = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm512_shuffle_epi8(t, c.v)};
+}
 template <int kMaxCode>
 CORBEL_CPU_INLINE Codes prepare_codes(Codes c) {
   return c;

@@ -70,6 +70,24 @@ CORBEL_CPU_INLINE float max_lanes(Floats v) {
   return even > odd ? even : odd;
 }
 
+/// p[16 * j + i] = lane j of rows[i]
+CORBEL_CPU_INLINE void store_transposed4(float* p, Float4 x, Float4 y, Float4 z, Float4 w) {
+  const Float4 xy_low = __builtin_shufflevector(x, y, 0, 4, 1, 5), xy_high = __builtin_shufflevector(x, y, 2, 6, 3, 7);
+  const Float4 zw_low = __builtin_shufflevector(z, w, 0, 4, 1, 5), zw_high = __builtin_shufflevector(z, w, 2, 6, 3, 7);
+  store4(p, __builtin_shufflevector(xy_low, zw_low, 0, 1, 4, 5));
+  store4(p + 16, __builtin_shufflevector(xy_low, zw_low, 2, 3, 6, 7));
+  store4(p + 32, __builtin_shufflevector(xy_high, zw_high, 0, 1, 4, 5));
+  store4(p + 48, __builtin_shufflevector(xy_high, zw_high, 2, 3, 6, 7));
+}
+CORBEL_CPU_INLINE void store_transposed(float* p, const Floats (&rows)[16]) {
+  for (std::size_t i = 0; i < 16; i += 4) {
+    store_transposed4(p + i, rows[i].a, rows[i + 1].a, rows[i + 2].a, rows[i + 3].a);
+    store_transposed4(p + 64 + i, rows[i].b, rows[i + 1].b, rows[i + 2].b, rows[i + 3].b);
+    store_transposed4(p + 128 + i, rows[i].c, rows[i + 1].c, rows[i + 2].c, rows[i + 3].c);
+    store_transposed4(p + 192 + i, rows[i].d, rows[i + 1].d, rows[i + 2].d, rows[i + 3].d);
+  }
+}
+
 // ---- int32
 // --------------------------------------------------------------------------------------------------------------------------------------
 
@@ -77,8 +95,12 @@ CORBEL_CPU_INLINE Ints broadcast_int(std::int32_t x) {
   const Int4 v = {x, x, x, x};
   return {v, v, v, v};
 }
-CORBEL_CPU_INLINE Ints add(Ints x, Ints y) { return {x.a + y.a, x.b + y.b, x.c + y.c, x.d + y.d}; }
-CORBEL_CPU_INLINE Ints sub(Ints x, Ints y) { return {x.a - y.a, x.b - y.b, x.c - y.c, x.d - y.d}; }
+// Sums wrap, as the vector instructions of the other levels do: rows with a NaN or an infinity have sums of any size.
+typedef std::uint32_t Unsigned4 __attribute__((vector_size(16)));
+CORBEL_CPU_INLINE Int4 add4(Int4 x, Int4 y) { return (Int4)((Unsigned4)x + (Unsigned4)y); }
+CORBEL_CPU_INLINE Int4 sub4(Int4 x, Int4 y) { return (Int4)((Unsigned4)x - (Unsigned4)y); }
+CORBEL_CPU_INLINE Ints add(Ints x, Ints y) { return {add4(x.a, y.a), add4(x.b, y.b), add4(x.c, y.c), add4(x.d, y.d)}; }
+CORBEL_CPU_INLINE Ints sub(Ints x, Ints y) { return {sub4(x.a, y.a), sub4(x.b, y.b), sub4(x.c, y.c), sub4(x.d, y.d)}; }
 CORBEL_CPU_INLINE Ints bit_and(Ints x, Ints y) { return {x.a & y.a, x.b & y.b, x.c & y.c, x.d & y.d}; }
 CORBEL_CPU_INLINE Ints bit_or(Ints x, Ints y) { return {x.a | y.a, x.b | y.b, x.c | y.c, x.d | y.d}; }
 CORBEL_CPU_INLINE Int4 max4(Int4 x, Int4 y) { return x > y ? x : y; }
@@ -86,6 +108,30 @@ CORBEL_CPU_INLINE Ints max(Ints x, Ints y) { return {max4(x.a, y.a), max4(x.b, y
 template <int kBits>
 CORBEL_CPU_INLINE Ints shift_left(Ints x) {
   return {x.a << kBits, x.b << kBits, x.c << kBits, x.d << kBits};
+}
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_right(Ints x) {  // of numbers that are not negative
+  return {x.a >> kBits, x.b >> kBits, x.c >> kBits, x.d >> kBits};
+}
+/// 16 bytes as integers.
+CORBEL_CPU_INLINE Ints load_u8(const void* p) {
+  std::uint8_t bytes[16];
+  __builtin_memcpy(bytes, p, sizeof bytes);
+  std::int32_t lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = bytes[i];
+  Ints v;
+  __builtin_memcpy(&v, lanes, sizeof v);
+  return v;
+}
+/// table[code] for codes below 16.
+CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
+  std::int32_t lanes[16];
+  __builtin_memcpy(lanes, &codes, sizeof lanes);
+  float values[16];
+  for (int i = 0; i < 16; ++i) values[i] = table[lanes[i]];
+  Floats v;
+  __builtin_memcpy(&v, values, sizeof v);
+  return v;
 }
 CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) { __builtin_memcpy(p, &v, sizeof v); }
 /// The same bits as the other type.
@@ -160,6 +206,14 @@ CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) {
 CORBEL_CPU_INLINE Codes low_nibbles(Codes c) { return {bit_and(c.v, broadcast_int(0x0f0f0f0f))}; }
 CORBEL_CPU_INLINE Codes high_nibbles(Codes c) {
   return low_nibbles({{c.v.a >> 4, c.v.b >> 4, c.v.c >> 4, c.v.d >> 4}});
+}
+/// table[code] for codes below 16.
+CORBEL_CPU_INLINE Codes look_up(const std::uint8_t* table, Codes codes) {
+  std::uint8_t bytes[64];
+  __builtin_memcpy(bytes, &codes.v, sizeof bytes);
+  for (int i = 0; i < 64; ++i) bytes[i] = table[bytes[i]];
+  __builtin_memcpy(&codes.v, bytes, sizeof bytes);
+  return codes;
 }
 template <int kMaxCode>
 CORBEL_CPU_INLINE Codes prepare_codes(Codes codes) {

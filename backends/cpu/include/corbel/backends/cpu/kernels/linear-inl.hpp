@@ -2,14 +2,28 @@
 // rows.
 //
 // Quantized types: per 32 columns of the weight an exact integer dot product, then one fused step into a float32
-// accumulator per scale and one per minimum. Plain types: one fused step per column. Either way the order is that of
-// the columns, whatever the rows beside.
+// accumulator per scale and one per minimum. Plain types and small floats: one fused step per column. Either way the
+// order is that of the columns, whatever the rows beside.
 
 /// The activations of the rows of a tile at one block.
 template <std::size_t kRows>
 struct TileRows {
   const ActivationBlock* at[kRows];
 };
+
+template <DType kType>
+inline constexpr CodebookTable kCodebookTable = codebook_table(packed_format(kType));
+
+/// 4-bit codes as what the dot products take.
+template <DType kType>
+CORBEL_CPU_INLINE auto prepare_nibbles(Codes nibbles) {
+  constexpr PackedFormat kFormat = packed_format(kType);
+  if constexpr (kFormat.codebook == Codebook::kNone) {
+    return nibbles;
+  } else {
+    return prepare_codes<kFormat.max_code>(look_up(kCodebookTable<kType>.codes, nibbles));
+  }
+}
 
 /// All steps of the integer dot products that share scale number kScale of a record.
 template <DType kType, std::size_t kRows, std::size_t kScale, int kStep = 0>
@@ -21,11 +35,11 @@ CORBEL_CPU_INLINE void dot_steps(const std::byte* codes, const TileRows<kRows>& 
     constexpr int kQuad = static_cast<int>(kScale) * kSteps + kStep;
     if constexpr (kFormat.code_bits == 4) {
       const Codes line = load_codes(codes + kQuad / 2 * 64);
-      const Codes low = low_nibbles(line);
+      const auto low = prepare_nibbles<kType>(low_nibbles(line));
       CORBEL_CPU_UNROLL
       for (std::size_t r = 0; r < kRows; ++r)
         dot_step<kFormat.max_code, kStep, kSteps>(dots[r], low, load_quad(x.at[r]->codes + 4 * kQuad));
-      const Codes high = high_nibbles(line);
+      const auto high = prepare_nibbles<kType>(high_nibbles(line));
       CORBEL_CPU_UNROLL
       for (std::size_t r = 0; r < kRows; ++r)
         dot_step<kFormat.max_code, kStep + 1, kSteps>(dots[r], high, load_quad(x.at[r]->codes + 4 * kQuad + 4));
@@ -40,10 +54,12 @@ CORBEL_CPU_INLINE void dot_steps(const std::byte* codes, const TileRows<kRows>& 
   }
 }
 
-template <std::size_t kScaleBytes>
+template <DType kType>
 CORBEL_CPU_INLINE Floats load_scales(const std::byte* p) {
-  if constexpr (kScaleBytes == 2) return load_f16(p);
-  return load(reinterpret_cast<const float*>(p));
+  constexpr PackedFormat kFormat = packed_format(kType);
+  if constexpr (kFormat.scale_bytes == 4) return load(reinterpret_cast<const float*>(p));
+  if constexpr (kFormat.scale_bytes == 2 && kFormat.bf16_scales) return load_bf16(p);
+  return load_f16(p);
 }
 
 /// One record and scale: the dots, then the scale and the minimum.
@@ -53,7 +69,7 @@ CORBEL_CPU_INLINE void add_scaled_dots(const std::byte* record, const TileRows<k
   constexpr std::size_t kScaleOffset = kFormat.code_bytes() + kScale * kGroupRows * kFormat.scale_bytes;
   Dot<kFormat.max_code> dots[kRows];
   dot_steps<kType, kRows, kScale>(record, x, dots);
-  const Floats scales = load_scales<kFormat.scale_bytes>(record + kScaleOffset);
+  const Floats scales = load_scales<kType>(record + kScaleOffset);
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
     const std::int32_t* sum = kFormat.scale_columns == 32 ? &x.at[r]->sum : &x.at[r]->sums[kScale];
@@ -61,7 +77,7 @@ CORBEL_CPU_INLINE void add_scaled_dots(const std::byte* record, const TileRows<k
     sums[r] = fma(dot, mul(scales, broadcast(x.at[r]->scale)), sums[r]);
   }
   if constexpr (kFormat.has_minimum) {
-    const Floats minima = load_scales<kFormat.scale_bytes>(record + kScaleOffset + kFormat.scales_bytes());
+    const Floats minima = load_scales<kType>(record + kScaleOffset + kFormat.scales_bytes());
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
       const float* sum = kFormat.scale_columns == 32 ? &x.at[r]->scaled_sum : &x.at[r]->scaled_sums[kScale];
@@ -77,10 +93,54 @@ CORBEL_CPU_INLINE Floats load_weights(const std::byte* p) {
   if constexpr (kType == DType::kBF16) return load_bf16(p);
 }
 
-/// The sums of rows [row, row + kRows) and the 16 columns of one group.
+/// Values of NF4; facts of its definition (see groups.ipp of the library's dtypes).
+alignas(64) inline constexpr float kNf4Table[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+
+/// Column `k` of a record of small floats, before the scales.
+template <FloatCode kCode>
+CORBEL_CPU_INLINE Floats load_coded(const std::byte* codes, std::size_t k) {
+  if constexpr (kCode == FloatCode::kNF4) {
+    const Ints pair = load_u8(codes + k / 2 * kGroupRows);
+    return look_up_floats(kNf4Table, bit_and(k % 2 == 0 ? pair : shift_right<4>(pair), broadcast_int(15)));
+  } else {
+    // Exponent and mantissa in the places of float32, then 2^120 corrects the exponent's bias, for subnormals too.
+    const Ints code = load_u8(codes + k * kGroupRows);
+    const Floats magnitude = mul(from_bits(shift_left<20>(bit_and(code, broadcast_int(0x7f)))), broadcast(0x1p120f));
+    return from_bits(bit_or(bits(magnitude), shift_left<24>(bit_and(code, broadcast_int(0x80)))));
+  }
+}
+
+/// What one pass over a group of the weight makes: `count` columns of the output from `column` on, which are the lanes
+/// from `lane` on.
+struct LinearPiece {
+  const std::byte* group;
+  std::size_t column;
+  std::size_t lane;
+  std::size_t count;
+};
+
+/// A piece for the rows [row, row + kRows).
 template <DType kType, std::size_t kRows>
-inline void linear_tile(const LinearArgs& a, const std::byte* group, std::size_t row, std::size_t column) noexcept {
+inline void linear_tile(const LinearArgs& a, const LinearPiece& piece, std::size_t row) noexcept {
   constexpr PackedFormat kFormat = packed_format(kType);
+  const std::byte* group = piece.group;
   Floats sums[kRows];
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) sums[r] = zero();
@@ -88,7 +148,8 @@ inline void linear_tile(const LinearArgs& a, const std::byte* group, std::size_t
     const std::size_t num_blocks = a.k / kBlockColumns;
     TileRows<kRows> x;
     CORBEL_CPU_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r) x.at[r] = a.x_blocks + (row + r) * num_blocks;
+    for (std::size_t r = 0; r < kRows; ++r)
+      x.at[r] = a.x_blocks + (a.rows == nullptr ? (row + r) * a.x_block_stride : a.rows[row + r].x_block);
     for (std::size_t block = 0; block < num_blocks; ++block, group += kFormat.record_bytes()) {
       add_scaled_dots<kType, kRows, 0>(group, x, sums);
       if constexpr (kFormat.scale_columns == 16) add_scaled_dots<kType, kRows, 1>(group, x, sums);
@@ -98,35 +159,53 @@ inline void linear_tile(const LinearArgs& a, const std::byte* group, std::size_t
   } else {
     const float* x[kRows];
     CORBEL_CPU_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r) x[r] = a.x + (row + r) * a.x_stride;
-    for (std::size_t k = 0; k < a.k; ++k, group += kGroupRows * plain_bytes(kType)) {
-      const Floats w = load_weights<kType>(group);
-      CORBEL_CPU_UNROLL
-      for (std::size_t r = 0; r < kRows; ++r) sums[r] = fma(w, broadcast(x[r][k]), sums[r]);
+    for (std::size_t r = 0; r < kRows; ++r)
+      x[r] = a.x + (a.rows == nullptr ? (row + r) * a.x_stride : a.rows[row + r].x);
+    if constexpr (kFormat.coded()) {
+      for (std::size_t k = 0; k < a.k; k += kBlockColumns, group += kFormat.record_bytes()) {
+        const Floats scales = load(reinterpret_cast<const float*>(group));
+        for (std::size_t i = 0; i < kBlockColumns; ++i) {
+          const Floats w = mul(load_coded<kFormat.float_code>(group + kGroupRows * sizeof(float), i), scales);
+          CORBEL_CPU_UNROLL
+          for (std::size_t r = 0; r < kRows; ++r) sums[r] = fma(w, broadcast(x[r][k + i]), sums[r]);
+        }
+      }
+    } else {
+      for (std::size_t k = 0; k < a.k; ++k, group += kGroupRows * plain_bytes(kType)) {
+        const Floats w = load_weights<kType>(group);
+        CORBEL_CPU_UNROLL
+        for (std::size_t r = 0; r < kRows; ++r) sums[r] = fma(w, broadcast(x[r][k]), sums[r]);
+      }
     }
   }
-  const std::size_t n = a.num_columns - column < kGroupRows ? a.num_columns - column : kGroupRows;
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
-    float* out = a.out + (row + r) * a.out_stride + column;
-    if (n == kGroupRows) {
-      store(out, a.bias == nullptr ? sums[r] : add(sums[r], load(a.bias + column)));
+    float* out = a.out + (a.rows == nullptr ? (row + r) * a.out_stride : a.rows[row + r].out) + piece.column;
+    if (piece.count == kGroupRows) {
+      store(out, a.bias == nullptr ? sums[r] : add(sums[r], load(a.bias + piece.column)));
     } else {
-      store_part(out, a.bias == nullptr ? sums[r] : add(sums[r], load_part(a.bias + column, n)), n);
+      float lanes[kGroupRows];
+      store(lanes, sums[r]);
+      const float* own = lanes + piece.lane;
+      for (std::size_t i = 0; i < piece.count; ++i)
+        out[i] = a.bias == nullptr ? own[i] : own[i] + a.bias[piece.column + i];
     }
   }
 }
 
 /// The rows from `row` on, in tiles of kRows and then of fewer.
 template <DType kType, std::size_t kRows>
-CORBEL_CPU_INLINE void linear_rows(const LinearArgs& a, const std::byte* group, std::size_t row, std::size_t column) {
-  for (; row + kRows <= a.num_rows; row += kRows) linear_tile<kType, kRows>(a, group, row, column);
-  if constexpr (kRows > 1) linear_rows<kType, kRows / 2>(a, group, row, column);
+CORBEL_CPU_INLINE void linear_rows(const LinearArgs& a, const LinearPiece& piece, std::size_t row) {
+  for (; row + kRows <= a.num_rows; row += kRows) linear_tile<kType, kRows>(a, piece, row);
+  if constexpr (kRows > 1) linear_rows<kType, kRows / 2>(a, piece, row);
 }
 
 template <DType kType>
 inline void linear(const LinearArgs& a) noexcept {
-  const std::byte* group = a.weights;
-  for (std::size_t column = 0; column < a.num_columns; column += kGroupRows, group += a.group_bytes)
-    linear_rows<kType, kMaxRows>(a, group, 0, column);
+  LinearPiece piece = {a.weights, 0, a.first_lane, 0};
+  for (; piece.column < a.num_columns; piece.column += piece.count, piece.lane = 0, piece.group += a.group_bytes) {
+    const std::size_t left = a.num_columns - piece.column, lanes = kGroupRows - piece.lane;
+    piece.count = left < lanes ? left : lanes;
+    linear_rows<kType, kMaxRows>(a, piece, 0);
+  }
 }

@@ -66,9 +66,10 @@ inline void norm_row(const NormArgs& a) noexcept {
     const Floats factor = broadcast(1.0f / __builtin_sqrtf(variance + a.norm.epsilon));
     for (std::size_t i = 0; i < group; i += 16) {
       const std::size_t n = group - i < 16 ? group - i : 16;
+      const std::size_t w = start / group * a.weight_step + i, b = start / group * a.bias_step + i;
       Floats v = mul(sub(n == 16 ? load(x + i) : load_part(x + i, n), centre), factor);
-      if (a.weight != nullptr) v = mul(v, n == 16 ? load(a.weight + i) : load_part(a.weight + i, n));
-      if (a.bias != nullptr) v = add(v, n == 16 ? load(a.bias + i) : load_part(a.bias + i, n));
+      if (a.weight != nullptr) v = mul(v, n == 16 ? load(a.weight + w) : load_part(a.weight + w, n));
+      if (a.bias != nullptr) v = add(v, n == 16 ? load(a.bias + b) : load_part(a.bias + b, n));
       if (n == 16) {
         store(out + i, v);
       } else {
@@ -119,14 +120,27 @@ inline void rope_head(const hal::RopeSpec& rope, const float* in, const float* t
 struct SiluOp {
   static CORBEL_CPU_INLINE Floats apply(Floats x, Floats) { return silu(x); }
 };
-struct SiluGateOp {
-  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats y) { return mul(silu(x), y); }
-};
-struct GeluOp {
+struct GeluTanhOp {
   static CORBEL_CPU_INLINE Floats apply(Floats x, Floats) { return gelu_tanh(x); }
 };
-struct GeluGateOp {
-  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats y) { return mul(gelu_tanh(x), y); }
+struct GeluOp {
+  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats) { return gelu(x); }
+};
+struct GeluQuickOp {
+  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats) { return gelu_quick(x); }
+};
+struct ReluOp {
+  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats) { return max(zero(), x); }  // a NaN is the second operand
+};
+struct ReluSquaredOp {
+  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats) {
+    const Floats positive = max(zero(), x);
+    return mul(positive, positive);
+  }
+};
+template <class Activation>
+struct GatedOp {
+  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats y) { return mul(Activation::apply(x, y), y); }
 };
 struct AddOp {
   static CORBEL_CPU_INLINE Floats apply(Floats x, Floats y) { return add(x, y); }
@@ -136,6 +150,9 @@ struct ScaleOp {
 };
 struct SoftcapOp {
   static CORBEL_CPU_INLINE Floats apply(Floats x, Floats cap) { return mul(cap, tanh(div(x, cap))); }
+};
+struct ClampOp {
+  static CORBEL_CPU_INLINE Floats apply(Floats x, Floats limit) { return min(limit, max(sub(zero(), limit), x)); }
 };
 
 /// out[i] = Op(x[i], y[i]); y may be null.
@@ -156,12 +173,29 @@ inline void map_scalar(const float* x, float parameter, float* out, std::size_t 
   if (const std::size_t n = width - i; n != 0) store_part(out + i, Op::apply(load_part(x + i, n), p), n);
 }
 
+template <class Activation>
+CORBEL_CPU_INLINE void activate(const float* in, const float* gate, float* out, std::size_t width) {
+  if (gate != nullptr) {
+    map_pairs<GatedOp<Activation>>(in, gate, out, width);
+  } else {
+    map_pairs<Activation>(in, nullptr, out, width);
+  }
+}
 inline void activation_row(hal::ActivationKind kind, const float* in, const float* gate, float* out,
                            std::size_t width) noexcept {
-  if (kind == hal::ActivationKind::kSilu) {
-    gate != nullptr ? map_pairs<SiluGateOp>(in, gate, out, width) : map_pairs<SiluOp>(in, nullptr, out, width);
-  } else {
-    gate != nullptr ? map_pairs<GeluGateOp>(in, gate, out, width) : map_pairs<GeluOp>(in, nullptr, out, width);
+  switch (kind) {
+    case hal::ActivationKind::kSilu:
+      return activate<SiluOp>(in, gate, out, width);
+    case hal::ActivationKind::kGeluTanh:
+      return activate<GeluTanhOp>(in, gate, out, width);
+    case hal::ActivationKind::kGelu:
+      return activate<GeluOp>(in, gate, out, width);
+    case hal::ActivationKind::kGeluQuick:
+      return activate<GeluQuickOp>(in, gate, out, width);
+    case hal::ActivationKind::kRelu:
+      return activate<ReluOp>(in, gate, out, width);
+    case hal::ActivationKind::kReluSquared:
+      return activate<ReluSquaredOp>(in, gate, out, width);
   }
 }
 inline void add_row(const float* a, const float* b, float* out, std::size_t width) noexcept {
@@ -172,4 +206,102 @@ inline void scale_row(float scale, const float* in, float* out, std::size_t widt
 }
 inline void softcap_row(float cap, const float* in, float* out, std::size_t width) noexcept {
   map_scalar<SoftcapOp>(in, cap, out, width);
+}
+inline void clamp_row(float limit, const float* in, float* out, std::size_t width) noexcept {
+  map_scalar<ClampOp>(in, limit, out, width);
+}
+
+CORBEL_CPU_INLINE Floats gated_unit(Floats x, Floats up, float alpha, float limit) {
+  const Floats g = min(broadcast(limit), x);  // as in ClampOp a NaN comes through
+  const Floats u = ClampOp::apply(up, broadcast(limit));
+  return times_sigmoid(mul(add(u, broadcast(1.0f)), g), mul(g, broadcast(alpha)));
+}
+inline void gate_row(float alpha, float limit, const float* in, const float* up, float* out,
+                     std::size_t width) noexcept {
+  std::size_t i = 0;
+  for (; i + 16 <= width; i += 16) store(out + i, gated_unit(load(in + i), load(up + i), alpha, limit));
+  if (const std::size_t n = width - i; n != 0)
+    store_part(out + i, gated_unit(load_part(in + i, n), load_part(up + i, n), alpha, limit), n);
+}
+
+/// The nearest integer, halves to even, for |x| < 2^22.
+CORBEL_CPU_INLINE Floats round_to_even(Floats x) {
+  const Floats shift = broadcast(12582912.0f);
+  return sub(add(x, shift), shift);
+}
+/// The nearest E4M3 value for |x| <= 448: multiples of a step that is 2^-3 of the power of two below, and at least
+/// 2^-9.
+CORBEL_CPU_INLINE Floats round_to_e4m3(Floats x) {
+  const Ints sign = bit_and(bits(x), broadcast_int(INT32_MIN));
+  const Floats magnitude = from_bits(bit_and(bits(x), broadcast_int(0x7fffffff)));
+  const Ints power = bit_and(bits(x), broadcast_int(0x7f800000));
+  const Floats step = from_bits(max(sub(power, broadcast_int(3 << 23)), broadcast_int((127 - 9) << 23)));
+  return from_bits(bit_or(bits(mul(round_to_even(div(magnitude, step)), step)), sign));
+}
+CORBEL_CPU_INLINE Floats clamp(Floats x, float low, float high) {
+  return min(broadcast(high), max(broadcast(low), x));  // a NaN is the second operand
+}
+CORBEL_CPU_INLINE Floats round_value(hal::RoundKind kind, Floats x, float scale, float zero_point) {
+  const Floats s = broadcast(scale), zero = broadcast(zero_point);
+  if (kind == hal::RoundKind::kFp8E4M3) return mul(round_to_e4m3(clamp(div(x, s), -448.0f, 448.0f)), s);
+  const Floats code = clamp(add(round_to_even(clamp(div(x, s), -1000.0f, 1000.0f)), zero), -128.0f, 127.0f);
+  return mul(sub(code, zero), s);
+}
+
+inline void round_row(const RoundArgs& a) noexcept {
+  const std::size_t group = a.round.group != 0 ? a.round.group : a.width;
+  for (std::size_t start = 0; start < a.width; start += group) {
+    const std::size_t count = a.width - start < group ? a.width - start : group;
+    const float* x = a.in + start;
+    float* out = a.out + start;
+    float zero_point = a.zero_point == nullptr ? 0.0f : *a.zero_point;
+    float scale = a.scale == nullptr ? 0.0f : *a.scale;
+    if (a.scale == nullptr) {
+      Floats highest = zero(), lowest = zero();  // the second one negated
+      for (std::size_t i = 0; i < count; i += 16) {
+        const Floats v = count - i < 16 ? load_part(x + i, count - i) : load(x + i);
+        highest = max(v, highest);
+        lowest = max(sub(zero(), v), lowest);
+      }
+      const float high = max_lanes(highest), low = -max_lanes(lowest);
+      if (a.round.asymmetric) {
+        scale = (high - low) / 255.0f;
+        if (scale != 0) {
+          const float code = -128.0f - low / scale;  // in [-128, 127] up to rounding
+          zero_point = code + 12582912.0f - 12582912.0f;
+          zero_point = zero_point < -128.0f ? -128.0f : zero_point > 127.0f ? 127.0f : zero_point;
+        }
+      } else {
+        const float largest = high > -low ? high : -low;
+        const bool bounded = a.round.bound != 0 && a.round.bound < largest;
+        scale = (bounded ? a.round.bound : largest) / (a.round.kind == hal::RoundKind::kInt8 ? 127.0f : 448.0f);
+      }
+    }
+    for (std::size_t i = 0; i < count; i += 16) {
+      const std::size_t n = count - i < 16 ? count - i : 16;
+      const Floats v = n == 16 ? load(x + i) : load_part(x + i, n);
+      const Floats rounded = scale == 0 ? zero() : round_value(a.round.kind, v, scale, zero_point);
+      if (n == 16) {
+        store(out + i, rounded);
+      } else {
+        store_part(out + i, rounded, n);
+      }
+    }
+  }
+}
+
+inline void weighted_sum_row(const WeightedSumArgs& a) noexcept {
+  for (std::size_t c = 0; c < a.width; c += 16) {
+    const std::size_t n = a.width - c < 16 ? a.width - c : 16;
+    Floats sum = zero();
+    for (std::size_t j = 0; j < a.count; ++j) {
+      const float* in = a.in + j * a.width + c;
+      sum = fma(n == 16 ? load(in) : load_part(in, n), broadcast(a.weights[j]), sum);
+    }
+    if (n == 16) {
+      store(a.out + c, sum);
+    } else {
+      store_part(a.out + c, sum, n);
+    }
+  }
 }
