@@ -47,6 +47,19 @@ struct RenderOptions {
   std::int64_t now = -1;
 };
 
+/// A chat template of a checkpoint as its files have it. The one without a name of its own is "default".
+struct NamedTemplate {
+  std::string name;
+  std::string source;
+};
+
+/// All templates of a checkpoint, "default" first, then by name; empty where there is none. Of a Hugging Face folder:
+/// chat_template.jinja and additional_chat_templates/NAME.jinja, else `chat_template` of tokenizer_config.json (a text,
+/// or a list of names and templates), else of chat_template.json; of GGUF: tokenizer.chat_template and
+/// tokenizer.chat_template.NAME. Errors of Checkpoint::document and of JSON, kTypeMismatch, kDuplicate, kLimitExceeded
+/// (more than 64).
+CORBEL_API Result<std::vector<NamedTemplate>> read_chat_templates(const Checkpoint& checkpoint);
+
 namespace text {
 class CompiledTemplate;
 }
@@ -58,9 +71,10 @@ class CORBEL_API ChatTemplate {
   /// kind, kDepthExceeded for nesting, kLimitExceeded where it is too long.
   static Result<ChatTemplate> compile(std::string_view source, std::string_view bos_token, std::string_view eos_token,
                                       const TemplateLimits& limits = {});
-  /// From tokenizer.chat_template. kMissingKey where the checkpoint has none.
+  /// One of read_chat_templates(): the one with this name; without a name "default", or the only one. kMissingKey, with
+  /// the names that there are, where there is none such.
   static Result<ChatTemplate> from_checkpoint(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
-                                              const TemplateLimits& limits = {});
+                                              const TemplateLimits& limits = {}, std::string_view name = {});
 
   /// The prompt as segments of template text and message content. Errors, with line and column: kTemplateError (also
   /// what raise_exception says: see raised_text), kTemplateBudget, kDepthExceeded.

@@ -53,7 +53,7 @@
 #endif
 #define CORBEL_DETAIL_TAG2(major, minor, patch, mode, backends) v##major##_##minor##_##patch##mode##backends
 #define CORBEL_DETAIL_TAG(major, minor, patch, mode, backends) CORBEL_DETAIL_TAG2(major, minor, patch, mode, backends)
-#define CORBEL_ABI_TAG                                                                                         \
+#define CORBEL_ABI_TAG                                                                                        \
   CORBEL_DETAIL_TAG(CORBEL_VERSION_MAJOR, CORBEL_VERSION_MINOR, CORBEL_VERSION_PATCH, CORBEL_DETAIL_TAG_MODE, \
                     CORBEL_DETAIL_TAG_BACKENDS)
 

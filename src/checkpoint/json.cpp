@@ -1,4 +1,3 @@
 // The compiled form of checkpoint/json.hpp.
 #include <corbel/checkpoint/json.hpp>
 #include <corbel/impl/checkpoint/json.ipp>
-#include <corbel/impl/checkpoint/json_parser.ipp>

@@ -21,8 +21,18 @@ struct Golden {
   std::vector<corbel::TokenId> greedy;
 };
 
-/// Reads a golden.safetensors.
-inline Golden read_golden(const std::string& path) {
+/// Whether a safetensors file has a tensor of this name.
+inline bool has_tensor(const std::string& path, const char* name) {
+  const std::string file = read_file(path);
+  std::uint64_t header_bytes = 0;
+  if (file.size() < 8) throw std::runtime_error("cannot read " + path);
+  std::memcpy(&header_bytes, file.data(), 8);
+  return nlohmann::json::parse(file.substr(8, header_bytes)).contains(name);
+}
+
+/// Reads a golden.safetensors; the logits and greedy tokens under these names.
+inline Golden read_golden(const std::string& path, const char* logits_name = "logits",
+                          const char* greedy_name = "greedy") {
   const std::string file = read_file(path);
   std::uint64_t header_bytes = 0;
   if (file.size() < 8) throw std::runtime_error("cannot read " + path);
@@ -44,8 +54,8 @@ inline Golden read_golden(const std::string& path) {
   };
   Golden golden;
   golden.prompt = ids("input_ids");
-  golden.greedy = ids("greedy");
-  const std::string bytes = data("logits");
+  golden.greedy = ids(greedy_name);
+  const std::string bytes = data(logits_name);
   golden.logits.resize(bytes.size() / 4);
   std::memcpy(golden.logits.data(), bytes.data(), bytes.size());
   return golden;

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/memory_folder.hpp"
+
 namespace {
 
 using corbel::ChatTemplate;
@@ -229,4 +231,44 @@ TEST_CASE("one template renders in many threads at once", "[chat][threads]") {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("chat template: a folder's templates by name, and which file goes first") {
+  using corbel::Errc;
+  const corbel::Context context;
+  const auto templates = [&](const corbel_test::Files& more) {
+    std::string header = "{}";
+    corbel_test::Files files = more;
+    files["config.json"] = "{}";
+    files["model.safetensors"] = std::string("\x02\0\0\0\0\0\0\0", 8) + header;
+    return corbel::read_chat_templates(
+        corbel::Checkpoint::from_folder(std::make_shared<corbel_test::MemoryFolder>(files), context).value());
+  };
+  const auto names = [&](const corbel_test::Files& files) {
+    const auto found = templates(files);
+    std::string text;
+    if (!found.ok()) return std::string(corbel::errc_name(found.status().code()));
+    for (const corbel::NamedTemplate& one : *found) text += one.name + "=" + one.source + ";";
+    return text;
+  };
+  const std::string config = "tokenizer_config.json";
+  CHECK(names({}).empty());
+  CHECK(names({{config, R"({"chat_template":"C"})"}}) == "default=C;");
+  CHECK(names({{config, R"({"chat_template":null})"}}).empty());
+  CHECK(names({{config, R"({"chat_template":[{"name":"rag","template":"R"},{"name":"default","template":"D"}]})"}}) ==
+        "default=D;rag=R;");
+  CHECK(names({{config, R"({"chat_template":"C"})"}, {"chat_template.jinja", "J"}}) == "default=J;");
+  CHECK(names({{"chat_template.jinja", "J"}, {"additional_chat_templates/tool_use.jinja", "T"}}) ==
+        "default=J;tool_use=T;");
+  CHECK(names({{"chat_template.json", R"({"chat_template":"P"})"}}) == "default=P;");
+  CHECK(names({{config, R"({"chat_template":"C"})"}, {"chat_template.json", R"({"chat_template":"P"})"}}) ==
+        "default=C;");
+  CHECK(names({{config, R"({"chat_template":7})"}}) == "type_mismatch");
+  CHECK(names({{config, R"({"chat_template":[{"template":"D"}]})"}}) == "type_mismatch");
+  CHECK(names({{config, R"({"chat_template":[{"name":"a"}]})"}}) == "type_mismatch");
+  CHECK(names({{config, R"({"chat_template":[{"name":"a","template":"x"},{"name":"a","template":"y"}]})"}}) ==
+        "duplicate");
+  CHECK(names({{config, "{"}}) == "bad_json");
+  CHECK(names({{"chat_template.jinja", std::string((1u << 20) + 1, 'x')}}) == "limit_exceeded");
+  CHECK(names({{"chat_template.jinja", std::string(1u << 20, 'x')}}).size() > (1u << 20));
 }

@@ -6,11 +6,13 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <vector>
 
@@ -221,14 +223,34 @@ TEST_CASE("gguf: a full disk is no_space and leaves nothing behind") {
   GgufWriter writer;
   const std::uint64_t shape[] = {1024};
   REQUIRE(writer.add_f32("a", shape, std::vector<float>(1024)).ok());
-  if (!std::filesystem::exists("/dev/full")) return skip("gguf: a full disk is no_space", "no /dev/full");
   const TemporaryFile file("old");
-  std::filesystem::create_symlink("/dev/full", file.path() + ".part");
+  // The limit on the size of files stands for the disk.
+  struct ::rlimit before = {};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const struct ::rlimit small = {1000, before.rlim_max};
+  void (*const handler)(int) = ::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
   const corbel::Status status = writer.write_file(file.path());
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+  ::signal(SIGXFSZ, handler);
   CHECK(status.code() == Errc::kNoSpace);
   CHECK(status.message().substr(0, file.path().size()) == file.path());
-  CHECK_FALSE(std::filesystem::exists(std::filesystem::symlink_status(file.path() + ".part")));
+  CHECK_FALSE(std::filesystem::exists(file.path() + ".part"));
   CHECK(read_file(file.path()) == "old");
+}
+
+TEST_CASE("gguf: writing leaves other files alone, also those that its own would be called") {
+  GgufWriter writer;
+  const std::uint64_t shape[] = {4};
+  REQUIRE(writer.add_f32("a", shape, std::vector<float>(4)).ok());
+  const TemporaryFile file("old"), other("precious");
+  const std::string part = file.path() + ".part";
+  std::filesystem::create_symlink(other.path(), part);
+  CHECK(writer.write_file(file.path()).ok());
+  CHECK(read_file(other.path()) == "precious");
+  CHECK(std::filesystem::is_symlink(part));
+  CHECK(read_file(file.path()).substr(0, 4) == "GGUF");
+  std::filesystem::remove(part);
 }
 
 TEST_CASE("metadata: typed access says what is wrong and where") {

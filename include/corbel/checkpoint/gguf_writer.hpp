@@ -6,6 +6,7 @@
 //   corbel::Status status = writer.write_file("tiny.gguf");
 #pragma once
 
+#include <corbel/checkpoint/file.hpp>
 #include <corbel/checkpoint/metadata.hpp>
 #include <corbel/checkpoint/tensor_info.hpp>
 #include <corbel/config.hpp>
@@ -39,19 +40,30 @@ class CORBEL_API GgufWriter {
   /// The same with a type by its number in GGUF files, also one that this version cannot read.
   Status add_tensor(std::string name, std::span<const std::uint64_t> shape, std::uint32_t ggml_type,
                     std::vector<std::byte> bytes);
+  /// The same with the bytes from a source, which is asked for them when the file is written: so a model of any size
+  /// can be written within the memory of a piece.
+  Status add_tensor(std::string name, std::span<const std::uint64_t> shape, std::uint32_t ggml_type,
+                    WriteSource source);
   /// Adds a float32 tensor.
   Status add_f32(std::string name, std::span<const std::uint64_t> shape, std::span<const float> values);
 
+  /// The bytes before the data of the tensors. Errors as to_bytes().
+  Result<std::vector<std::byte>> head_bytes() const;
   /// The whole file. kBadAlignment, kTypeMismatch (alignment), kUnsupportedVersion, kOutOfMemory.
   Result<std::vector<std::byte>> to_bytes() const;
-  /// Writes to "<path>.part" and renames it when it is complete. Errors as to_bytes, and kIoOpen, kIoWrite, kNoSpace.
+  /// Writes to "<path>.part" and renames it when it is complete. Errors as to_bytes, those of the
+  /// sources, and kIoOpen, kIoWrite, kNoSpace; nothing is left of a file that failed.
   Status write_file(const std::string& path) const;
 
  private:
   struct Tensor {
     TensorInfo info;  // offset from the start of the data section
     std::vector<std::byte> bytes;
+    WriteSource source;  // where there are no bytes
   };
+  Result<Tensor> checked(std::string name, std::span<const std::uint64_t> shape, std::uint32_t ggml_type) const;
+  Status add(Tensor tensor);
+  Status write(const WriteSink& sink) const;
   Result<std::uint64_t> alignment() const;
   std::vector<std::byte> head(std::uint64_t alignment) const;
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <corbel/config.hpp>
+#include <corbel/detail/chunked_vector.hpp>
 #include <corbel/error.hpp>
 
 #include <cstddef>
@@ -23,9 +24,9 @@ enum class Type : std::uint8_t { kNull, kBool, kInt, kUint, kDouble, kString, kA
 /// copying and destroying recurse, to the depth that the parser allowed.
 class CORBEL_API Value {
  public:
-  using Array = std::vector<Value>;
+  using Array = corbel::detail::ChunkedVector<Value>;  // as std::vector, in pieces
   using Member = std::pair<std::string, Value>;
-  using Object = std::vector<Member>;
+  using Object = corbel::detail::ChunkedVector<Member>;
 
   Value() noexcept;
   Value(const Value& other);
@@ -95,5 +96,4 @@ CORBEL_NAMESPACE_END
 
 #if CORBEL_HEADER_ONLY
 #include <corbel/impl/checkpoint/json.ipp>
-#include <corbel/impl/checkpoint/json_parser.ipp>
 #endif

@@ -11,8 +11,9 @@
 CORBEL_NAMESPACE_BEGIN
 namespace detail {
 
-/// Calls `function` (which returns Status or Result<T>); std::bad_alloc and std::length_error become Errc::kOutOfMemory. Other exceptions, which can only
-/// come from the host's own callbacks, pass. Without exceptions it only calls.
+/// Calls `function` (which returns Status or Result<T>); std::bad_alloc and std::length_error become
+/// Errc::kOutOfMemory. Other exceptions, which can only come from the host's own callbacks, pass. Without exceptions it
+/// only calls.
 template <class Function>
 auto guard(Function&& function) -> decltype(function()) {
 #if CORBEL_HAS_EXCEPTIONS

@@ -1,4 +1,5 @@
-// Reading and repairing UTF-8. Decoding follows the Unicode Standard 16.0, table 3-7 (no overlong forms, no surrogates).
+// Reading and repairing UTF-8. Decoding follows the Unicode Standard 16.0, table 3-7 (no overlong forms, no
+// surrogates).
 #pragma once
 
 #include <corbel/config.hpp>
@@ -67,7 +68,8 @@ inline bool is_utf8(std::string_view text) noexcept {
   return true;
 }
 
-/// `text` as one printable line: control characters become \xNN, invalid bytes U+FFFD; cut to `limit` bytes (with "..."; at least 3).
+/// `text` as one printable line: control characters become \xNN, invalid bytes U+FFFD; cut to `limit` bytes (with
+/// "..."; at least 3).
 inline std::string printable(std::string_view text, std::size_t limit) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   std::string out;

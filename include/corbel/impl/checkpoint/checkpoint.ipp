@@ -1,81 +1,27 @@
 // Definitions of checkpoint.hpp.
 #pragma once
 
-#include <corbel/checkpoint/bounded_reader.hpp>
 #include <corbel/checkpoint/checkpoint.hpp>
-#include <corbel/checkpoint/gguf_reader.hpp>
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
+#include <corbel/impl/checkpoint/checkpoint_opener.ipp>
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 CORBEL_NAMESPACE_BEGIN
 
-struct Checkpoint::State {
-  std::string name;
-  std::uint64_t file_bytes = 0;
-  std::span<const std::byte> memory;         // the whole file, where it is in memory
-  std::shared_ptr<const void> mapping;       // keeps `memory` of a mapped file
-  std::shared_ptr<const FileReader> reader;  // else
-  detail::GgufHead head;
-};
-
-namespace detail {
-
-inline constexpr std::size_t kReadWindow = 64 << 10;
-
-// A name in front of a message: long ones are cut, so that the message itself stays.
-inline std::string place_of(std::string_view name) { return name.empty() ? "\"\"" : printable(name, 200); }
-
-}  // namespace detail
-
-CORBEL_INLINE Result<Checkpoint> Checkpoint::make(std::shared_ptr<State> state, const Context& context,
-                                                  const OpenOptions& options) {
-  Result<detail::GgufHead> head = Status(Errc::kInternal, "not read");
-  if (state->reader == nullptr) {
-    state->file_bytes = state->memory.size();
-    detail::BoundedReader reader(state->memory);
-    head = detail::read_gguf_head(reader, options.limits);
-  } else {
-    state->file_bytes = state->reader->size();
-    const Result<Allocation> window = context.allocate(detail::kReadWindow, "the window for reading a file's head");
-    if (!window.ok()) return window.status().with_place(detail::place_of(state->name));
-    detail::BoundedReader reader(*state->reader, {window->data(), window->size()});
-    head = detail::read_gguf_head(reader, options.limits);
-  }
-  if (!head.ok()) return head.status().with_place(detail::place_of(state->name));
-  state->head = *std::move(head);
-  return Checkpoint(std::move(state));
-}
-
 CORBEL_INLINE Result<Checkpoint> Checkpoint::open(const std::string& path, const Context& context,
                                                   const OpenOptions& options) {
-  return detail::guard([&]() -> Result<Checkpoint> {
-    auto state = std::make_shared<State>();
-    state->name = path;
-    if (options.map) {
-      Result<detail::MappedFile> file = detail::map_file(path);
-      if (!file.ok()) return file.status().with_place(detail::place_of(path));
-      state->memory = file->bytes;
-      state->mapping = std::move(file->keep);
-    } else {
-      Result<std::shared_ptr<const FileReader>> file = detail::open_file(path);
-      if (!file.ok()) return file.status().with_place(detail::place_of(path));
-      state->reader = *std::move(file);
-    }
-    return make(std::move(state), context, options);
-  });
+  return detail::guard([&]() { return detail::CheckpointOpener(context, options, path).path(); });
 }
 
 CORBEL_INLINE Result<Checkpoint> Checkpoint::from_memory(std::span<const std::byte> bytes, const Context& context,
                                                          const OpenOptions& options, std::string_view name) {
-  return detail::guard([&]() -> Result<Checkpoint> {
-    auto state = std::make_shared<State>();
-    state->name = name;
-    state->memory = bytes;
-    return make(std::move(state), context, options);
+  return detail::guard([&]() {
+    detail::CheckpointPart part;
+    part.memory = bytes;
+    return detail::CheckpointOpener(context, options, name).lone(std::move(part));
   });
 }
 
@@ -83,27 +29,90 @@ CORBEL_INLINE Result<Checkpoint> Checkpoint::from_reader(std::shared_ptr<const F
                                                          const Context& context, const OpenOptions& options,
                                                          std::string_view name) {
   if (reader == nullptr) return Status(Errc::kInvalidArgument, "Checkpoint::from_reader: the reader is null");
-  return detail::guard([&]() -> Result<Checkpoint> {
-    auto state = std::make_shared<State>();
-    state->name = name;
-    state->reader = std::move(reader);
-    return make(std::move(state), context, options);
+  return detail::guard([&]() {
+    detail::CheckpointPart part;
+    part.reader = std::move(reader);
+    return detail::CheckpointOpener(context, options, name).lone(std::move(part));
   });
+}
+
+CORBEL_INLINE Result<Checkpoint> Checkpoint::from_folder(std::shared_ptr<const FolderReader> folder,
+                                                         const Context& context, const OpenOptions& options,
+                                                         std::string_view name, std::string_view file) {
+  if (folder == nullptr) return Status(Errc::kInvalidArgument, "Checkpoint::from_folder: the folder is null");
+  return detail::guard(
+      [&]() { return detail::CheckpointOpener(context, options, name).folder(std::move(folder), file); });
 }
 
 CORBEL_INLINE const std::string& Checkpoint::name() const noexcept { return state_->name; }
 
+CORBEL_INLINE CheckpointFormat Checkpoint::format() const noexcept { return state_->format; }
+
+CORBEL_INLINE std::span<const CheckpointFile> Checkpoint::files() const noexcept { return state_->files; }
+
 CORBEL_INLINE std::uint64_t Checkpoint::file_bytes() const noexcept { return state_->file_bytes; }
 
-CORBEL_INLINE std::uint32_t Checkpoint::format_version() const noexcept { return state_->head.version; }
+CORBEL_INLINE std::uint32_t Checkpoint::format_version() const noexcept { return state_->version; }
 
-CORBEL_INLINE const Metadata& Checkpoint::metadata() const noexcept { return state_->head.metadata; }
+CORBEL_INLINE const Metadata& Checkpoint::metadata() const noexcept { return state_->metadata; }
 
-CORBEL_INLINE std::span<const TensorInfo> Checkpoint::tensors() const noexcept { return state_->head.tensors; }
+CORBEL_INLINE const json::Value* Checkpoint::config() const noexcept {
+  return state_->config ? &*state_->config : nullptr;
+}
+
+CORBEL_INLINE std::span<const std::string> Checkpoint::documents() const noexcept { return state_->documents; }
+
+CORBEL_INLINE bool Checkpoint::has_document(std::string_view name) const noexcept {
+  return std::binary_search(state_->documents.begin(), state_->documents.end(), name, std::less<>());
+}
+
+CORBEL_INLINE Result<std::string> Checkpoint::read_document(std::string_view name) const {
+  if (!has_document(name)) return Status(Errc::kIoOpen, "no such document beside the weights");
+  const CheckpointLimits& limits = state_->limits;
+  const std::uint64_t limit = detail::is_template_document(name)     ? limits.template_bytes
+                              : detail::is_vocabulary_document(name) ? limits.tokenizer_bytes
+                                                                     : limits.json_bytes;
+  CORBEL_ASSIGN_OR_RETURN(const std::shared_ptr<const FileReader> file, state_->folder->open(std::string(name)));
+  if (file == nullptr) return Status(Errc::kIoOpen, "the folder gave no reader");
+  if (file->size() > limit) {
+    return Status(Errc::kLimitExceeded, std::to_string(file->size()) + " bytes, the limit is " + std::to_string(limit));
+  }
+  std::string text(static_cast<std::size_t>(file->size()), '\0');
+  CORBEL_RETURN_IF_ERROR(detail::read_exactly(*file, 0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+CORBEL_INLINE Result<std::string> Checkpoint::document(std::string_view name) const {
+  return detail::guard([&]() -> Result<std::string> {
+    Result<std::string> text = read_document(name);
+    if (text.ok()) return text;
+    return text.status().with_place(detail::printable(name, 100)).with_place(detail::place_of(state_->name));
+  });
+}
+
+CORBEL_INLINE Result<json::Value> Checkpoint::parse_document(std::string_view name) const {
+  const auto parse = [&]() -> Result<json::Value> {
+    CORBEL_ASSIGN_OR_RETURN(const std::string text, read_document(name));
+    return json::parse(text);
+  };
+  Result<json::Value> value = parse();
+  if (value.ok()) return value;
+  return value.status().with_place(detail::printable(name, 100));
+}
+
+CORBEL_INLINE Result<json::Value> Checkpoint::json_document(std::string_view name) const {
+  return detail::guard([&]() -> Result<json::Value> {
+    Result<json::Value> value = parse_document(name);
+    if (value.ok()) return value;
+    return value.status().with_place(detail::place_of(state_->name));
+  });
+}
+
+CORBEL_INLINE std::span<const TensorInfo> Checkpoint::tensors() const noexcept { return state_->tensors; }
 
 CORBEL_INLINE const TensorInfo* Checkpoint::find_tensor(std::string_view name) const noexcept {
-  const std::vector<TensorInfo>& tensors = state_->head.tensors;
-  const std::vector<std::uint32_t>& order = state_->head.by_name;
+  const std::vector<TensorInfo>& tensors = state_->tensors;
+  const std::vector<std::uint32_t>& order = state_->by_name;
   const auto found =
       std::lower_bound(order.begin(), order.end(), name,
                        [&](std::uint32_t index, std::string_view wanted) { return tensors[index].name < wanted; });
@@ -113,14 +122,15 @@ CORBEL_INLINE const TensorInfo* Checkpoint::find_tensor(std::string_view name) c
 // A TensorInfo can come from anywhere, so the range is checked against the tensor and the tensor against the file.
 CORBEL_INLINE Status Checkpoint::check_range(const TensorInfo& tensor, std::uint64_t offset,
                                              std::uint64_t count) const {
-  const std::uint64_t file = state_->file_bytes;
+  const std::uint64_t file = tensor.file < state_->parts.size() ? state_->files[tensor.file].bytes : 0;
   const auto place = [&] {
-    return detail::place_of(state_->name) + ": tensor \"" + detail::printable(tensor.name, 100) + "\"";
+    return detail::place_of(tensor.file < state_->parts.size() ? state_->parts[tensor.file].place : state_->name) +
+           ": tensor \"" + detail::printable(tensor.name, 100) + "\"";
   };
   if (!tensor.supported) {
-    const GgmlType* type = find_ggml_type(tensor.ggml_type);
-    return Status(Errc::kUnsupported,
-                  std::string("type ") + (type != nullptr ? type->name : "unknown") + " is not supported")
+    return Status(
+               Errc::kUnsupported,
+               std::string("type ") + (*tensor.type_name != '\0' ? tensor.type_name : "unknown") + " is not supported")
         .with_place(place());
   }
   if (tensor.bytes <= file && tensor.offset <= file - tensor.bytes && count <= tensor.bytes &&
@@ -136,19 +146,20 @@ CORBEL_INLINE Status Checkpoint::read(const TensorInfo& tensor, std::uint64_t of
   return detail::guard([&]() -> Status {
     CORBEL_RETURN_IF_ERROR(check_range(tensor, offset, out.size()));
     if (out.empty()) return {};
-    if (state_->reader == nullptr) {
-      std::memcpy(out.data(), state_->memory.data() + tensor.offset + offset, out.size());
+    const detail::CheckpointPart& part = state_->parts[tensor.file];
+    if (part.reader == nullptr) {
+      std::memcpy(out.data(), part.memory.data() + tensor.offset + offset, out.size());
       return {};
     }
-    Status status = detail::read_exactly(*state_->reader, tensor.offset + offset, out);
+    Status status = detail::read_exactly(*part.reader, tensor.offset + offset, out);
     if (status.ok()) return status;
-    return status.with_place(detail::place_of(state_->name) + ": tensor \"" + detail::printable(tensor.name, 100) +
-                             "\"");
+    return status.with_place(detail::place_of(part.place) + ": tensor \"" + detail::printable(tensor.name, 100) + "\"");
   });
 }
 
 CORBEL_INLINE std::span<const std::byte> Checkpoint::bytes(const TensorInfo& tensor) const noexcept {
-  const std::span<const std::byte> memory = state_->memory;
+  if (tensor.file >= state_->parts.size()) return {};
+  const std::span<const std::byte> memory = state_->parts[tensor.file].memory;
   if (!tensor.supported || tensor.bytes > memory.size() || tensor.offset > memory.size() - tensor.bytes) return {};
   return memory.subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.bytes));
 }

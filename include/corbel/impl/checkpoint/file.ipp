@@ -2,14 +2,18 @@
 #pragma once
 
 #include <corbel/checkpoint/file.hpp>
+#include <corbel/detail/utf8.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 CORBEL_NAMESPACE_BEGIN
 namespace detail {
@@ -143,6 +147,77 @@ CORBEL_INLINE Result<MappedFile> map_file(const std::string& path) {
   return MappedFile{std::move(keep), {static_cast<const std::byte*>(memory), size}};
 }
 
+CORBEL_INLINE bool is_folder(const std::string& path) noexcept {
+  struct ::stat info = {};
+  return path.find('\0') == std::string::npos && ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+// Absolute and without links; empty where that fails (errno says why).
+inline std::string real_path(const std::string& path) {
+  char* const found = ::realpath(path.c_str(), nullptr);
+  if (found == nullptr) return {};
+  std::string result(found);
+  std::free(found);
+  return result;
+}
+
+// Adds "prefix + name" of everything in a folder that is not a folder itself.
+inline Status list_folder(const std::string& path, const std::string& prefix, std::vector<std::string>& names) {
+  static constexpr std::size_t kMaxNames = 65536;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), &::closedir);
+  if (folder == nullptr) return open_error("cannot list the folder", errno);
+  while (const dirent* entry = ::readdir(folder.get())) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == ".." || is_folder(path + "/" + name)) continue;
+    if (names.size() >= kMaxNames) {
+      return {Errc::kLimitExceeded, "more than " + std::to_string(kMaxNames) + " files in the folder"};
+    }
+    names.push_back(prefix + name);
+  }
+  return {};
+}
+
+CORBEL_INLINE Result<std::vector<std::string>> DiskFolder::list() const {
+  static const char* const kTemplates = "additional_chat_templates";
+  std::vector<std::string> names;
+  CORBEL_RETURN_IF_ERROR(list_folder(path_, "", names));
+  const std::string below = path_ + "/" + kTemplates;
+  if (is_folder(below)) CORBEL_RETURN_IF_ERROR(list_folder(below, std::string(kTemplates) + "/", names));
+  return names;
+}
+
+// The path to open. A downloaded folder must not make the host read a file from somewhere else.
+CORBEL_INLINE Result<std::string> DiskFolder::resolve(const std::string& name) const {
+  std::string path = path_ + "/" + name;
+  if (name.find('\0') != std::string::npos) return Status(Errc::kIoOpen, "cannot open: the name has a NUL character");
+  if (follow_links_) return path;
+  const std::string target = real_path(path);
+  if (target.empty()) return open_error("cannot open", errno);
+  std::string root = real_path(path_);
+  if (root.empty()) return open_error("cannot open", errno);
+  if (root.back() != '/') root += '/';
+  if (target.starts_with(root)) return target;
+  // ".../models--owner--name/snapshots/revision/" links into ".../models--owner--name/blobs/".
+  const std::size_t revision = root.rfind('/', root.size() - 2);
+  const std::size_t snapshots =
+      revision == std::string::npos || revision == 0 ? std::string::npos : root.rfind('/', revision - 1);
+  if (snapshots != std::string::npos && root.substr(snapshots, revision - snapshots) == "/snapshots" &&
+      target.starts_with(root.substr(0, snapshots) + "/blobs/")) {
+    return target;
+  }
+  return Status(Errc::kPathEscape, "cannot open: the file is a link that leaves the folder");
+}
+
+CORBEL_INLINE Result<std::shared_ptr<const FileReader>> DiskFolder::open(const std::string& name) const {
+  CORBEL_ASSIGN_OR_RETURN(const std::string path, resolve(name));
+  return open_file(path);
+}
+
+CORBEL_INLINE Result<MappedFile> DiskFolder::map(const std::string& name) const {
+  CORBEL_ASSIGN_OR_RETURN(const std::string path, resolve(name));
+  return map_file(path);
+}
+
 CORBEL_INLINE Status read_exactly(const FileReader& reader, std::uint64_t offset, std::span<std::byte> out) {
   while (!out.empty()) {
     const Result<std::size_t> got = reader.read(offset, out);
@@ -158,12 +233,26 @@ CORBEL_INLINE Status read_exactly(const FileReader& reader, std::uint64_t offset
   return {};
 }
 
+CORBEL_INLINE Status pour(const WriteSource& source, std::uint64_t expected, const WriteSink& sink) {
+  std::uint64_t given = 0;
+  CORBEL_RETURN_IF_ERROR(source([&](std::span<const std::byte> bytes) -> Status {
+    given += bytes.size();
+    return given <= expected ? sink(bytes) : Status();
+  }));
+  if (given == expected) return {};
+  return {Errc::kInvalidArgument,
+          "its source gave " + std::to_string(given) + " bytes, its shape and type need " + std::to_string(expected)};
+}
+
 CORBEL_INLINE Result<OutputFile> OutputFile::create(const std::string& path) {
   if (path.find('\0') != std::string::npos) return Status(Errc::kIoOpen, "cannot write: the path has a NUL character");
-  std::string part = path + ".part";
-  const int number = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-  if (number < 0) return open_error("cannot write", errno);
-  return OutputFile(path, std::move(part), number);
+  // A file of that name is somebody else's, and so is what a link of that name leads to.
+  for (int attempt = 0;; ++attempt) {
+    std::string part = path + ".part" + (attempt == 0 ? "" : std::to_string(attempt));
+    const int number = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (number >= 0) return OutputFile(path, std::move(part), number);
+    if (errno != EEXIST || attempt == 99) return open_error("cannot write", errno);
+  }
 }
 
 CORBEL_INLINE OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -189,6 +278,77 @@ CORBEL_INLINE Status OutputFile::commit() {
   if (::fsync(descriptor_) != 0) return write_error("writing failed", errno);
   if (::rename(part_.c_str(), path_.c_str()) != 0) return write_error("renaming failed", errno);
   ::close(std::exchange(descriptor_, -1));
+  return {};
+}
+
+CORBEL_INLINE bool same_file(const std::string& a, const std::string& b) noexcept {
+  struct ::stat first = {};
+  struct ::stat second = {};
+  return ::stat(a.c_str(), &first) == 0 && ::stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+CORBEL_INLINE Result<OutputFolder> OutputFolder::create(const std::string& path) {
+  std::string plain = path;
+  while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
+  if (plain.empty() || plain.find('\0') != std::string::npos) {
+    return Status(Errc::kIoOpen, "cannot write: the path is empty or has a NUL character");
+  }
+  struct ::stat info = {};
+  if (::lstat(plain.c_str(), &info) == 0) {
+    std::vector<std::string> names;
+    if (!S_ISDIR(info.st_mode))
+      return Status(Errc::kInvalidArgument, printable(plain, 200) + ": is there already and no folder");
+    CORBEL_RETURN_IF_ERROR(list_folder(plain, "", names));
+    if (!names.empty())
+      return Status(Errc::kInvalidArgument, printable(plain, 200) + ": is there already and not empty");
+  }
+  OutputFolder folder(plain);
+  if (::mkdir((plain + ".part").c_str(), 0777) != 0) {
+    const Status error = open_error("cannot write", errno).with_place(printable(plain, 200));
+    folder.path_.clear();
+    return error;
+  }
+  return folder;
+}
+
+CORBEL_INLINE OutputFolder::OutputFolder(OutputFolder&& other) noexcept
+    : path_(std::exchange(other.path_, {})), names_(std::move(other.names_)) {}
+
+CORBEL_INLINE OutputFolder::~OutputFolder() {
+  if (path_.empty()) return;
+  const std::string part = path_ + ".part";
+  for (auto name = names_.rbegin(); name != names_.rend(); ++name) {
+    const std::string file = part + "/" + *name;
+    if (name->back() == '/') {
+      ::rmdir(file.c_str());
+    } else {
+      ::unlink(file.c_str());
+    }
+  }
+  ::rmdir(part.c_str());
+}
+
+CORBEL_INLINE std::string OutputFolder::path_of(const std::string& name) {
+  names_.push_back(name);
+  return path_ + ".part/" + name;
+}
+
+CORBEL_INLINE Status OutputFolder::add(const std::string& name, std::span<const std::byte> bytes) {
+  if (const std::size_t slash = name.find('/'); slash != std::string::npos) {
+    const std::string below = name.substr(0, slash + 1);
+    if (std::find(names_.begin(), names_.end(), below) == names_.end() && ::mkdir(path_of(below).c_str(), 0777) != 0) {
+      return open_error("cannot write", errno).with_place(printable(name, 100));
+    }
+  }
+  CORBEL_ASSIGN_OR_RETURN(OutputFile file, OutputFile::create(path_of(name)));
+  CORBEL_RETURN_IF_ERROR(file.write(bytes));
+  return file.commit();
+}
+
+CORBEL_INLINE Status OutputFolder::commit() {
+  if (::rename((path_ + ".part").c_str(), path_.c_str()) != 0) return write_error("renaming failed", errno);
+  path_.clear();
   return {};
 }
 

@@ -251,6 +251,7 @@ class GgufParser {
       return {Errc::kUnsupported,
               std::string("type ") + type->name + " was removed from the format and is not supported"};
     }
+    tensor.type_name = type->name;
     if (tensor.shape.back() % type->block_elements != 0) {
       return {Errc::kShapeMismatch, "rows of " + std::to_string(tensor.shape.back()) +
                                         " elements, expected a multiple of " + std::to_string(type->block_elements) +

@@ -50,41 +50,67 @@ CORBEL_INLINE Status GgufWriter::add_tensor(std::string name, std::span<const st
   return add_tensor(std::move(name), shape, traits(dtype).ggml_id, std::move(bytes));
 }
 
+// Size and name of a tensor to add.
+CORBEL_INLINE Result<GgufWriter::Tensor> GgufWriter::checked(std::string name, std::span<const std::uint64_t> shape,
+                                                             std::uint32_t ggml_type) const {
+  const auto refuse = [&](const std::string& why) {
+    return Status(Errc::kInvalidArgument, "tensor \"" + detail::printable(name, 100) + "\": " + why);
+  };
+  if (name.empty() || !detail::is_utf8(name)) return refuse("the name is empty or not valid UTF-8");
+  if (shape.empty() || shape.size() > 4) return refuse(std::to_string(shape.size()) + " dimensions, expected 1 to 4");
+  const GgmlType* type = find_ggml_type(ggml_type);
+  if (type == nullptr || type->block_elements == 0)
+    return refuse("type " + std::to_string(ggml_type) + " cannot be written");
+  if (shape.back() % type->block_elements != 0) {
+    return refuse("rows of " + std::to_string(shape.back()) + " elements, expected a multiple of " +
+                  std::to_string(type->block_elements) + " for type " + type->name);
+  }
+  std::optional<std::uint64_t> size = type->block_bytes;
+  for (std::size_t i = 0; i < shape.size() && size; ++i) {
+    size = detail::checked_mul(*size, i + 1 == shape.size() ? shape[i] / type->block_elements : shape[i]);
+  }
+  if (!size || *size == 0) return refuse("its size is 0 or does not fit in 64 bits");
+  Tensor tensor;
+  tensor.info.name = std::move(name);
+  tensor.info.shape.assign(shape.begin(), shape.end());
+  tensor.info.ggml_type = ggml_type;
+  tensor.info.type_name = type->name;
+  tensor.info.bytes = *size;
+  return tensor;
+}
+
+CORBEL_INLINE Status GgufWriter::add(Tensor tensor) {
+  const auto place = std::lower_bound(
+      by_name_.begin(), by_name_.end(), tensor.info.name,
+      [&](std::uint32_t index, const std::string& wanted) { return tensors_[index].info.name < wanted; });
+  if (place != by_name_.end() && tensors_[*place].info.name == tensor.info.name) {
+    return {Errc::kInvalidArgument, "tensor \"" + detail::printable(tensor.info.name, 100) + "\": the name is taken"};
+  }
+  by_name_.insert(place, static_cast<std::uint32_t>(tensors_.size()));
+  tensors_.push_back(std::move(tensor));
+  return {};
+}
+
 CORBEL_INLINE Status GgufWriter::add_tensor(std::string name, std::span<const std::uint64_t> shape,
                                             std::uint32_t ggml_type, std::vector<std::byte> bytes) {
   return detail::guard([&]() -> Status {
-    const auto refuse = [&](const std::string& why) {
-      return Status(Errc::kInvalidArgument, "tensor \"" + detail::printable(name, 100) + "\": " + why);
-    };
-    if (name.empty() || !detail::is_utf8(name)) return refuse("the name is empty or not valid UTF-8");
-    if (shape.empty() || shape.size() > 4) return refuse(std::to_string(shape.size()) + " dimensions, expected 1 to 4");
-    const GgmlType* type = find_ggml_type(ggml_type);
-    if (type == nullptr || type->block_elements == 0)
-      return refuse("type " + std::to_string(ggml_type) + " cannot be written");
-    if (shape.back() % type->block_elements != 0) {
-      return refuse("rows of " + std::to_string(shape.back()) + " elements, expected a multiple of " +
-                    std::to_string(type->block_elements) + " for type " + type->name);
+    CORBEL_ASSIGN_OR_RETURN(Tensor tensor, checked(std::move(name), shape, ggml_type));
+    if (tensor.info.bytes != bytes.size()) {
+      return {Errc::kInvalidArgument, "tensor \"" + detail::printable(tensor.info.name, 100) +
+                                          "\": " + std::to_string(bytes.size()) +
+                                          " bytes do not fit its shape and type " + tensor.info.type_name};
     }
-    std::optional<std::uint64_t> size = type->block_bytes;
-    for (std::size_t i = 0; i < shape.size() && size; ++i) {
-      size = detail::checked_mul(*size, i + 1 == shape.size() ? shape[i] / type->block_elements : shape[i]);
-    }
-    if (!size || *size == 0 || *size != bytes.size()) {
-      return refuse(std::to_string(bytes.size()) + " bytes do not fit its shape and type " + type->name);
-    }
-    const auto place = std::lower_bound(
-        by_name_.begin(), by_name_.end(), name,
-        [&](std::uint32_t index, const std::string& wanted) { return tensors_[index].info.name < wanted; });
-    if (place != by_name_.end() && tensors_[*place].info.name == name) return refuse("the name is taken");
-    by_name_.insert(place, static_cast<std::uint32_t>(tensors_.size()));
-    Tensor tensor;
-    tensor.info.name = std::move(name);
-    tensor.info.shape.assign(shape.begin(), shape.end());
-    tensor.info.ggml_type = ggml_type;
-    tensor.info.bytes = *size;
     tensor.bytes = std::move(bytes);
-    tensors_.push_back(std::move(tensor));
-    return {};
+    return add(std::move(tensor));
+  });
+}
+
+CORBEL_INLINE Status GgufWriter::add_tensor(std::string name, std::span<const std::uint64_t> shape,
+                                            std::uint32_t ggml_type, WriteSource source) {
+  return detail::guard([&]() -> Status {
+    CORBEL_ASSIGN_OR_RETURN(Tensor tensor, checked(std::move(name), shape, ggml_type));
+    tensor.source = std::move(source);
+    return add(std::move(tensor));
   });
 }
 
@@ -139,29 +165,43 @@ CORBEL_INLINE std::vector<std::byte> GgufWriter::head(std::uint64_t alignment) c
   return out.take();
 }
 
-CORBEL_INLINE Result<std::vector<std::byte>> GgufWriter::to_bytes() const {
+CORBEL_INLINE Status GgufWriter::write(const WriteSink& sink) const {
+  CORBEL_ASSIGN_OR_RETURN(const std::uint64_t alignment, this->alignment());
+  CORBEL_RETURN_IF_ERROR(sink(head(alignment)));
+  const std::vector<std::byte> zeros(static_cast<std::size_t>(alignment));
+  for (const Tensor& tensor : tensors_) {
+    const Status status =
+        tensor.source ? detail::pour(tensor.source, tensor.info.bytes, sink) : sink(std::span(tensor.bytes));
+    if (!status.ok()) return status.with_place("tensor \"" + detail::printable(tensor.info.name, 100) + "\"");
+    const auto padding = static_cast<std::size_t>((alignment - tensor.info.bytes % alignment) % alignment);
+    CORBEL_RETURN_IF_ERROR(sink(std::span(zeros).first(padding)));
+  }
+  return {};
+}
+
+CORBEL_INLINE Result<std::vector<std::byte>> GgufWriter::head_bytes() const {
   return detail::guard([&]() -> Result<std::vector<std::byte>> {
     CORBEL_ASSIGN_OR_RETURN(const std::uint64_t alignment, this->alignment());
-    std::vector<std::byte> file = head(alignment);
-    for (const Tensor& tensor : tensors_) {
-      file.insert(file.end(), tensor.bytes.begin(), tensor.bytes.end());
-      file.resize((file.size() + alignment - 1) / alignment * alignment);
-    }
+    return head(alignment);
+  });
+}
+
+CORBEL_INLINE Result<std::vector<std::byte>> GgufWriter::to_bytes() const {
+  return detail::guard([&]() -> Result<std::vector<std::byte>> {
+    std::vector<std::byte> file;
+    CORBEL_RETURN_IF_ERROR(write([&](std::span<const std::byte> bytes) {
+      file.insert(file.end(), bytes.begin(), bytes.end());
+      return Status();
+    }));
     return file;
   });
 }
 
 CORBEL_INLINE Status GgufWriter::write_file(const std::string& path) const {
   const Status status = detail::guard([&]() -> Status {
-    CORBEL_ASSIGN_OR_RETURN(const std::uint64_t alignment, this->alignment());
+    CORBEL_RETURN_IF_ERROR(alignment().status());
     CORBEL_ASSIGN_OR_RETURN(detail::OutputFile file, detail::OutputFile::create(path));
-    CORBEL_RETURN_IF_ERROR(file.write(head(alignment)));
-    const std::vector<std::byte> zeros(static_cast<std::size_t>(alignment));
-    for (const Tensor& tensor : tensors_) {
-      CORBEL_RETURN_IF_ERROR(file.write(tensor.bytes));
-      CORBEL_RETURN_IF_ERROR(
-          file.write(std::span(zeros).first((alignment - tensor.bytes.size() % alignment) % alignment)));
-    }
+    CORBEL_RETURN_IF_ERROR(write([&](std::span<const std::byte> bytes) { return file.write(bytes); }));
     return file.commit();
   });
   return status.with_place(detail::printable(path, 200));

@@ -1,8 +1,10 @@
-// Definitions of json.hpp: values and the writer. The parser is in json_parser.ipp.
+// Definitions of json.hpp: values and the writer. The parser itself is in json_parser.ipp.
 #pragma once
 
 #include <corbel/checkpoint/json.hpp>
+#include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
+#include <corbel/impl/checkpoint/json_parser.ipp>
 
 #include <algorithm>
 #include <bit>
@@ -236,6 +238,10 @@ CORBEL_INLINE void append_quoted(std::string& out, std::string_view text) {
     }
   }
   out += '"';
+}
+
+CORBEL_INLINE Result<Value> parse(std::string_view text, const ParseOptions& options) {
+  return corbel::detail::guard([&]() -> Result<Value> { return detail::Parser(text, options).parse(); });
 }
 
 }  // namespace json

@@ -1,0 +1,37 @@
+// What a checkpoint says about generating: the tokens that end a reply, and how its authors sample.
+#pragma once
+
+#include <corbel/checkpoint/checkpoint.hpp>
+#include <corbel/config.hpp>
+#include <corbel/error.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+CORBEL_NAMESPACE_BEGIN
+
+/// Empty where the files say nothing.
+struct GenerationDefaults {
+  std::vector<std::uint32_t> eos_ids;  ///< tokens that end a reply, sorted
+  std::optional<std::uint32_t> bos_id;
+  std::optional<std::uint32_t> pad_id;
+  std::optional<bool> do_sample;  ///< false: the most probable token each time
+  std::optional<double> temperature;
+  std::optional<std::uint32_t> top_k;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+};
+
+/// Reads and checks generation_config.json and, for each value that is not there, config.json; of GGUF the keys
+/// general.sampling.* and tokenizer.ggml.*_token_id. Errors name file and key: the JSON errors, type_mismatch,
+/// bad_value (temperature below 0, top_p or min_p outside [0, 1], repetition_penalty not above 0), vocab_invalid (a
+/// token beyond the `vocab_size` that config.json states), limit_exceeded (more than 1024 tokens that end a reply).
+CORBEL_API Result<GenerationDefaults> read_generation_defaults(const Checkpoint& checkpoint);
+
+CORBEL_NAMESPACE_END
+
+#if CORBEL_HEADER_ONLY
+#include <corbel/impl/checkpoint/generation_defaults.ipp>
+#endif

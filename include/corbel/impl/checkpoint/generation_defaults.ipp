@@ -1,0 +1,182 @@
+// Definitions of generation_defaults.hpp.
+#pragma once
+
+#include <corbel/checkpoint/generation_defaults.hpp>
+#include <corbel/detail/guard.hpp>
+#include <corbel/detail/utf8.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+CORBEL_NAMESPACE_BEGIN
+namespace detail {
+
+class GenerationReader {
+ public:
+  // Values of one object; what is already there stays.
+  GenerationReader(const json::Value& from, std::uint64_t vocab, GenerationDefaults& out)
+      : from_(from), vocab_(vocab), out_(out) {}
+
+  Status read() {
+    if (out_.eos_ids.empty()) CORBEL_RETURN_IF_ERROR(tokens("eos_token_id", out_.eos_ids));
+    CORBEL_RETURN_IF_ERROR(token("bos_token_id", out_.bos_id));
+    CORBEL_RETURN_IF_ERROR(token("pad_token_id", out_.pad_id));
+    if (const json::Value* value = find("do_sample"); value != nullptr && !out_.do_sample) {
+      if (value->type() != json::Type::kBool) return mismatch("do_sample", "true or false");
+      out_.do_sample = value->as_bool();
+    }
+    if (const json::Value* value = find("top_k"); value != nullptr && !out_.top_k) {
+      if (!value->is_integer()) return mismatch("top_k", "an integer");
+      if (value->type() == json::Type::kInt || value->as_uint() > std::numeric_limits<std::uint32_t>::max()) {
+        return bad("top_k", *value, "0 or more");
+      }
+      out_.top_k = static_cast<std::uint32_t>(value->as_uint());
+    }
+    CORBEL_RETURN_IF_ERROR(number("temperature", 0, false, std::numeric_limits<float>::max(), out_.temperature));
+    CORBEL_RETURN_IF_ERROR(number("top_p", 0, false, 1, out_.top_p));
+    CORBEL_RETURN_IF_ERROR(number("min_p", 0, false, 1, out_.min_p));
+    return number("repetition_penalty", 0, true, std::numeric_limits<float>::max(), out_.repetition_penalty);
+  }
+
+ private:
+  static constexpr std::size_t kMaxEnds = 1024;
+
+  // null means: not given.
+  const json::Value* find(const char* key) const {
+    const json::Value* value = from_.find(key);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+  static Status mismatch(const char* key, const char* expected) {
+    return {Errc::kTypeMismatch, std::string(key) + ": expected " + expected};
+  }
+  static Status bad(const char* key, const json::Value& value, const char* expected) {
+    return {Errc::kBadValue,
+            std::string(key) + ": expected " + expected + ", found " + printable(json::write(value), 40)};
+  }
+
+  Result<std::uint32_t> id(const char* key, const json::Value& value) const {
+    if (!value.is_integer()) return mismatch(key, "a token id");
+    const bool fits = value.type() == json::Type::kUint && value.as_uint() <= std::numeric_limits<std::int32_t>::max();
+    if (fits && (vocab_ == 0 || value.as_uint() < vocab_)) return static_cast<std::uint32_t>(value.as_uint());
+    return Status(Errc::kVocabInvalid, std::string(key) + ": " + json::write(value) +
+                                           " is no token of a vocabulary of " +
+                                           (vocab_ == 0 ? "at most 2^31" : std::to_string(vocab_)));
+  }
+
+  Status token(const char* key, std::optional<std::uint32_t>& out) const {
+    const json::Value* value = find(key);
+    if (value == nullptr || out) return {};
+    // -1 is what some files write for "none".
+    if (value->type() == json::Type::kInt && value->as_int() == -1) return {};
+    CORBEL_ASSIGN_OR_RETURN(out, id(key, *value));
+    return {};
+  }
+
+  // One id or a list of them.
+  Status tokens(const char* key, std::vector<std::uint32_t>& out) const {
+    const json::Value* value = find(key);
+    if (value == nullptr || (value->type() == json::Type::kInt && value->as_int() == -1)) return {};
+    if (!value->is_array()) {
+      CORBEL_ASSIGN_OR_RETURN(const std::uint32_t one, id(key, *value));
+      out = {one};
+      return {};
+    }
+    if (value->items().size() > kMaxEnds) {
+      return {Errc::kLimitExceeded, std::string(key) + ": " + std::to_string(value->items().size()) +
+                                        " tokens, the limit is " + std::to_string(kMaxEnds)};
+    }
+    for (const json::Value& item : value->items()) {
+      CORBEL_ASSIGN_OR_RETURN(const std::uint32_t one, id(key, item));
+      out.push_back(one);
+    }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return {};
+  }
+
+  Status number(const char* key, double least, bool above, double most, std::optional<double>& out) const {
+    const json::Value* value = find(key);
+    if (value == nullptr || out) return {};
+    if (!value->is_number()) return mismatch(key, "a number");
+    const double found = value->as_double();
+    if (found < least || (above && found <= least) || found > most) {
+      return bad(key, *value, most == 1 ? "0 to 1" : above ? "more than 0" : "0 or more");
+    }
+    out = found;
+    return {};
+  }
+
+  const json::Value& from_;
+  std::uint64_t vocab_;
+  GenerationDefaults& out_;
+};
+
+// The keys of a GGUF file as the object that a folder would have.
+inline Result<json::Value> generation_from_metadata(const Metadata& metadata) {
+  json::Value all = json::Value::object();
+  struct Names {
+    const char* key;
+    const char* name;
+  };
+  for (const Names& names :
+       {Names{"tokenizer.ggml.eos_token_id", "eos_token_id"}, Names{"tokenizer.ggml.bos_token_id", "bos_token_id"},
+        Names{"tokenizer.ggml.padding_token_id", "pad_token_id"}, Names{"general.sampling.top_k", "top_k"}}) {
+    if (metadata.find(names.key) == nullptr) continue;
+    CORBEL_ASSIGN_OR_RETURN(const std::uint64_t value, metadata.get_uint(names.key));
+    all.members().emplace_back(names.name, json::Value::unsigned_integer(value));
+  }
+  for (const Names& names :
+       {Names{"general.sampling.temp", "temperature"}, Names{"general.sampling.top_p", "top_p"},
+        Names{"general.sampling.min_p", "min_p"}, Names{"general.sampling.penalty_repeat", "repetition_penalty"}}) {
+    if (metadata.find(names.key) == nullptr) continue;
+    CORBEL_ASSIGN_OR_RETURN(const double value, metadata.get_float(names.key));
+    if (!std::isfinite(value)) {
+      return Status(Errc::kBadValue, std::string("metadata key \"") + names.key + "\": not a finite number");
+    }
+    all.members().emplace_back(names.name, json::Value::number(value));
+  }
+  return all;
+}
+
+inline Result<GenerationDefaults> generation_of(const Checkpoint& checkpoint) {
+  GenerationDefaults out;
+  const auto placed = [&](const Status& status) { return status.with_place(printable(checkpoint.name(), 200)); };
+  if (checkpoint.format() == CheckpointFormat::kGguf) {
+    const Result<json::Value> all = generation_from_metadata(checkpoint.metadata());
+    if (!all.ok()) return placed(all.status());
+    CORBEL_RETURN_IF_ERROR(placed(GenerationReader(*all, 0, out).read()));
+    return out;
+  }
+  std::uint64_t vocab = 0;
+  const json::Value* config = checkpoint.config();
+  const json::Value* inner = config != nullptr ? config->find("text_config") : nullptr;
+  for (const json::Value* from : {inner, config}) {
+    const json::Value* size = from != nullptr && vocab == 0 ? from->find("vocab_size") : nullptr;
+    if (size != nullptr && size->type() == json::Type::kUint) vocab = size->as_uint();
+  }
+  static constexpr const char* kFile = "generation_config.json";
+  if (checkpoint.has_document(kFile)) {
+    CORBEL_ASSIGN_OR_RETURN(const json::Value all, checkpoint.json_document(kFile));
+    if (!all.is_object()) return placed(Status(Errc::kTypeMismatch, std::string(kFile) + ": expected an object"));
+    if (Status status = GenerationReader(all, vocab, out).read(); !status.ok()) {
+      return placed(status.with_place(kFile));
+    }
+  }
+  for (const json::Value* from : {config, inner}) {
+    if (from == nullptr) continue;
+    if (Status status = GenerationReader(*from, vocab, out).read(); !status.ok()) {
+      return placed(status.with_place("config.json"));
+    }
+  }
+  return out;
+}
+
+}  // namespace detail
+
+CORBEL_INLINE Result<GenerationDefaults> read_generation_defaults(const Checkpoint& checkpoint) {
+  return detail::guard([&]() { return detail::generation_of(checkpoint); });
+}
+
+CORBEL_NAMESPACE_END
