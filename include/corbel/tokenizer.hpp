@@ -7,7 +7,9 @@
 #include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/config.hpp>
 #include <corbel/error.hpp>
+#include <corbel/text/decode_state.hpp>
 #include <corbel/text/token.hpp>
+#include <corbel/text/tokenizer_documents.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -41,11 +43,17 @@ struct PromptSegment {
 /// Immutable, cheap to copy (shared state), thread-safe.
 class CORBEL_API Tokenizer {
  public:
-  /// Errors: missing_key, type_mismatch, vocab_invalid, unsupported (unknown tokenizer model or pre-tokenizer, by
-  /// name), limit_exceeded.
+  /// From the keys of a GGUF file, or the documents of a Hugging Face folder (from_documents()). Errors: missing_key,
+  /// type_mismatch, vocab_invalid, unsupported (unknown tokenizer model or pre-tokenizer, by name; a folder with
+  /// tokenizer.model alone), limit_exceeded.
   static Result<Tokenizer> from_checkpoint(const Checkpoint& checkpoint);
   /// The same from GGUF keys alone (tokenizer.ggml.*). Errors have no file name in front.
   static Result<Tokenizer> from_metadata(const Metadata& metadata);
+  /// From the texts of a Hugging Face folder's tokenizer files: the kinds BPE, Unigram, WordPiece and WordLevel.
+  /// Truncation, padding, BPE dropout and clean_up_tokenization_spaces are read over: ids are those of the whole text,
+  /// and decode() gives the text as it was. Also kBadJson and what json::parse() gives; messages name the file and the
+  /// JSON path.
+  static Result<Tokenizer> from_documents(const TokenizerDocuments& documents);
 
   /// Time linear in the text (times the logarithm of its longest word); no recursion. Any bytes are accepted: invalid
   /// UTF-8 is treated as the file's kind of tokenizer does (byte tokens or U+FFFD).
@@ -85,6 +93,12 @@ class CORBEL_API Tokenizer {
   std::shared_ptr<const text::TokenizerModel> model_;
 };
 
+/// Writes a Hugging Face folder's tokenizer as the keys of a GGUF file: tokenizer.ggml.* as far as they can say it
+/// (model gpt2, llama, t5 or bert; "none" where no model fits), and the documents themselves under
+/// tokenizer.huggingface.json and corbel.tokenizer.*, which from_metadata() prefers: ids are those of the folder.
+/// Errors as of from_documents().
+CORBEL_API Status set_tokenizer_metadata(const TokenizerDocuments& documents, Metadata& metadata);
+
 /// Turns a stream of ids into text that ends on whole code points only. One per reply; not thread-safe.
 /// The concatenation of all push() results and finish() is valid UTF-8 whatever the ids; invalid bytes become U+FFFD.
 class CORBEL_API StreamDecoder {
@@ -98,8 +112,8 @@ class CORBEL_API StreamDecoder {
  private:
   Tokenizer tokenizer_;
   DecodeOptions options_;
-  std::string pending_;        // bytes of an unfinished code point
-  bool after_special_ = true;  // also at the start
+  std::string pending_;  // bytes of an unfinished code point
+  text::DecodeState state_;
 };
 
 CORBEL_NAMESPACE_END

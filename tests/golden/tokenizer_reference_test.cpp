@@ -1,15 +1,21 @@
 // Ids against the references: published vocabularies with their inputs and outputs, and the two real models.
+#include <corbel/chat.hpp>
 #include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/checkpoint/json.hpp>
 #include <corbel/tokenizer.hpp>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <filesystem>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/support.hpp"
+#include "support/tiny_vocabulary.hpp"
 
 using corbel::TokenId;
 
@@ -73,7 +79,7 @@ void check_vocabulary(const std::string& name) {
     CAPTURE(name, text);
     const std::vector<TokenId> ids = tokenizer.encode(text).value();
     CHECK(ids == expected);
-    CHECK(tokenizer.decode(ids).value() == text);
+    if (name != "bert-bge") CHECK(tokenizer.decode(ids).value() == text);  // which lowercases and splits
   }
   std::printf("tokenizer %s: %zu strings\n", name.c_str(), count);
   CHECK(count == 46);
@@ -142,7 +148,9 @@ Counts check_model(const std::string& model) {
 }  // namespace
 
 TEST_CASE("published vocabularies: every string has the reference's ids and comes back", "[tokenizer][golden]") {
-  for (const char* name : {"gpt-2", "starcoder", "deepseek-coder", "llama-spm", "phi-3"}) check_vocabulary(name);
+  for (const char* name : {"gpt-2", "starcoder", "deepseek-coder", "llama-spm", "phi-3", "bert-bge"}) {
+    check_vocabulary(name);
+  }
 }
 
 TEST_CASE("SmolLM2: every string of the reference", "[tokenizer][golden]") {
@@ -161,6 +169,94 @@ TEST_CASE("Gemma 3: every string of the reference", "[tokenizer][golden]") {
   CHECK(counts.round_trips == 567);
   CHECK(counts.invalid_exact == 20);
   CHECK(counts.invalid_other == 2);
+}
+
+TEST_CASE("every published chat template: message content spells no control token, and BOS comes once",
+          "[tokenizer][template][golden]") {
+  const std::string folder = corbel_test::shared_data("templates", "control tokens in message content");
+  if (folder.empty()) return;
+  std::size_t count = 0;
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".jinja") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  for (const std::filesystem::path& path : paths) {
+    CAPTURE(path.stem().string());
+    const std::string source = corbel_test::read_file(path.string());
+    std::filesystem::path cases = path;
+    const corbel::json::Value list =
+        corbel::json::parse(corbel_test::read_file(cases.replace_extension(".json").string())).value();
+    const auto text_of = [&](std::string_view key) {
+      const corbel::json::Value* value = list.items()[0].find(key);
+      return value == nullptr ? std::string() : std::string(value->as_string());
+    };
+    const std::string bos = text_of("bos_token");
+    // A vocabulary in which everything in brackets is a control token.
+    corbel_test::Spec spec = corbel_test::byte_level();
+    std::set<std::string> controls = {"<|hostile|>", "[HOSTILE]"};
+    if (!bos.empty()) controls.insert(bos);
+    if (!text_of("eos_token").empty()) controls.insert(text_of("eos_token"));
+    for (const auto& [open, close] : {std::pair('<', '>'), std::pair('[', ']')}) {
+      for (std::size_t at = source.find(open); at != std::string::npos; at = source.find(open, at + 1)) {
+        const std::size_t end = source.find(close, at);
+        if (end == std::string::npos || end - at < 3 || end - at > 40) continue;
+        const std::string piece = source.substr(at, end - at + 1);
+        if (piece.find_first_of(" \n\t'\"+{}") == std::string::npos) controls.insert(piece);
+      }
+    }
+    std::string hostile = "QQ";
+    for (const std::string& piece : controls) {
+      spec.add(piece, corbel_test::kControl);
+      hostile += piece + "QQ";
+    }
+    corbel::Metadata metadata = spec.metadata();
+    const corbel::Tokenizer plain = corbel::Tokenizer::from_metadata(metadata).value();
+    if (!bos.empty()) {
+      metadata.set("tokenizer.ggml.bos_token_id",
+                   corbel::MetaValue::from_uint(static_cast<std::uint64_t>(plain.find(bos))));
+      metadata.set("tokenizer.ggml.add_bos_token", corbel::MetaValue::from_bool(true));
+    }
+    const corbel::Tokenizer tokenizer = corbel::Tokenizer::from_metadata(metadata).value();
+    const corbel::ChatTemplate chat = corbel::ChatTemplate::compile(source, bos, text_of("eos_token")).value();
+    const std::vector<corbel::Message> messages = {
+        {"user", hostile}, {"assistant", "a" + hostile}, {"user", "b" + hostile + " c"}};
+    corbel::RenderOptions options;
+    options.now = 1767312000;
+    const auto rendered = chat.render(messages, options);
+    CAPTURE(rendered.ok() ? std::string() : std::string(rendered.status().message()));
+    REQUIRE(rendered.ok());
+    std::vector<corbel::PromptSegment> quiet = *rendered;
+    std::size_t contents = 0;
+    for (corbel::PromptSegment& segment : quiet) {
+      if (!segment.is_content) {
+        CHECK(segment.text.find("QQ") == std::string::npos);
+        continue;
+      }
+      contents += segment.text.find("QQ") != std::string::npos ? 1u : 0u;
+      segment.text = "x";
+    }
+    CHECK(contents >= 2);
+    const auto controls_in = [&](const std::vector<corbel::PromptSegment>& segments) {
+      std::vector<TokenId> found;
+      for (const TokenId id : tokenizer.encode(segments).value()) {
+        if (tokenizer.is_control(id)) found.push_back(id);
+      }
+      return found;
+    };
+    const std::vector<TokenId> found = controls_in(*rendered);
+    CHECK(found == controls_in(quiet));
+    if (!bos.empty()) {
+      const bool starts = corbel::join(*rendered).substr(0, bos.size()) == bos;
+      CHECK(std::count(found.begin(), found.end(), tokenizer.bos()) >= (starts ? 1 : 0));
+      const std::vector<TokenId> ids = tokenizer.encode(*rendered).value();
+      CHECK((ids.size() < 2 || ids[0] != tokenizer.bos() || ids[1] != tokenizer.bos()));
+      CHECK((ids[0] == tokenizer.bos()) == starts);
+    }
+    ++count;
+  }
+  std::printf("control tokens in message content: %zu templates\n", count);
+  CHECK(count >= 25);
 }
 
 TEST_CASE("Llama 2: spaces and special pieces", "[tokenizer][golden]") {

@@ -125,10 +125,46 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
     check_error(nothing.metadata(), Errc::kVocabInvalid, "neither");
   }
   SECTION("kinds that are not known") {
-    check_error(with(llama, "tokenizer.ggml.model", MetaValue::from_string("bert")), Errc::kUnsupported, "'bert'");
+    for (const char* kind : {"rwkv", "plamo2", ""}) {
+      check_error(with(llama, "tokenizer.ggml.model", MetaValue::from_string(kind)), Errc::kUnsupported,
+                  "'" + std::string(kind) + "'");
+    }
+    for (const char* kind : {"none", "no_vocab"}) {
+      check_error(with(llama, "tokenizer.ggml.model", MetaValue::from_string(kind)), Errc::kUnsupported,
+                  "the file has no tokenizer");
+    }
+    check_error(with(gpt2, "tokenizer.ggml.pre", MetaValue::from_string("lama-bpe")), Errc::kUnsupported, "llama-bpe");
+    check_error(with(gpt2, "tokenizer.ggml.pre", MetaValue::from_string("qwen3")), Errc::kUnsupported, "qwen2");
     check_error(with(gpt2, "tokenizer.ggml.pre", MetaValue::from_string("no-such-pre")), Errc::kUnsupported,
                 "'no-such-pre'");
     CHECK(Tokenizer::from_metadata(without(gpt2, "tokenizer.ggml.pre")).ok());  // GPT-2's then
+  }
+  SECTION("unigram and WordPiece") {
+    Spec changed = spec;
+    changed.model = "t5";
+    const Metadata t5 = with(changed.metadata(), kScores, MetaValue::from_floats(spec.scores));
+    REQUIRE(Tokenizer::from_metadata(t5).ok());
+    check_error(without(t5, kScores), Errc::kMissingKey, kScores);
+    check_error(with(t5, kScores, MetaValue::from_ints(spec.types)), Errc::kTypeMismatch, kScores);
+    std::vector<float> scores = spec.scores;
+    scores[7] = std::numeric_limits<float>::quiet_NaN();
+    check_error(with(t5, kScores, MetaValue::from_floats(scores)), Errc::kBadValue, "scores[7]");
+    scores.pop_back();
+    check_error(with(t5, kScores, MetaValue::from_floats(scores)), Errc::kShapeMismatch, kScores);
+    static constexpr const char* kMap = "tokenizer.ggml.precompiled_charsmap";
+    for (const std::size_t bytes : {1u, 2u, 3u, 4u, 5u, 8u}) {
+      const std::vector<std::byte> map(bytes, std::byte{0xFF});
+      check_error(with(t5, kMap, MetaValue::from_bytes(corbel::MetaType::kU8, map)), Errc::kVocabInvalid, "t5");
+    }
+    check_error(with(t5, kMap, MetaValue::from_string("x")), Errc::kTypeMismatch, kMap);
+    changed.model = "bert";
+    const Metadata bert = changed.metadata();
+    REQUIRE(Tokenizer::from_metadata(bert).ok());
+    for (const char* key : {"cls", "seperator"}) {
+      const std::string name = std::string("tokenizer.ggml.") + key + "_token_id";
+      check_error(with(bert, name.c_str(), MetaValue::from_uint(size)), Errc::kVocabInvalid, name);
+      check_error(with(bert, name.c_str(), MetaValue::from_string("1")), Errc::kTypeMismatch, name);
+    }
   }
   SECTION("sizes") {
     for (const std::size_t bytes : {std::size_t{65535}, std::size_t{65536}, std::size_t{65537}}) {

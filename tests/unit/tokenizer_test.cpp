@@ -3,8 +3,8 @@
 #include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/detail/utf8.hpp>
-#include <corbel/text/pretokenizer.hpp>
 #include <corbel/text/tokenizer_model.hpp>
+#include <corbel/text/word_cutter.hpp>
 #include <corbel/tokenizer.hpp>
 
 #include <catch2/catch.hpp>
@@ -417,6 +417,81 @@ TEST_CASE("the stream decoder gives whole code points", "[tokenizer]") {
   }
 }
 
+TEST_CASE("WordPiece vocabularies of GGUF files", "[tokenizer]") {
+  Spec spec;
+  spec.model = "bert";
+  const TokenId unknown = spec.add("[UNK]", kControl);
+  const TokenId first = spec.add("[CLS]", kControl);
+  const TokenId last = spec.add("[SEP]", kControl);
+  const TokenId hel = spec.add("\xE2\x96\x81hel");
+  const TokenId lo = spec.add("lo");
+  const TokenId world = spec.add("\xE2\x96\x81world");
+  const TokenId comma = spec.add("\xE2\x96\x81,");
+  Metadata metadata = spec.metadata();
+  metadata.set("tokenizer.ggml.unknown_token_id", MetaValue::from_uint(0));
+  metadata.set("tokenizer.ggml.cls_token_id", MetaValue::from_uint(1));
+  metadata.set("tokenizer.ggml.seperator_token_id", MetaValue::from_uint(2));
+  const Tokenizer tokenizer = Tokenizer::from_metadata(metadata).value();
+  CHECK(encode(tokenizer, "H\u00E9llo, world") == Ids{hel, lo, comma, world});
+  CHECK(encode(tokenizer, "hello xyz", false, true) == Ids{first, hel, lo, unknown, last});
+  CHECK(encode(tokenizer, "hello[SEP]", true) == Ids{hel, lo, last});
+  CHECK(decode(tokenizer, {first, hel, lo, comma, world, last}) == "hello , world");
+  CHECK(decode(tokenizer, {first, hel, lo, last}, true) == "[CLS] hello[SEP]");
+  metadata.set("tokenizer.ggml.normalizer.lowercase", MetaValue::from_bool(false));
+  CHECK(encode(Tokenizer::from_metadata(metadata).value(), "Hello") == Ids{unknown});
+}
+
+// The longest sum of scores; of equal sums the way that was found first, as the reference's fast tokenizer does.
+TEST_CASE("unigram vocabularies of GGUF files", "[tokenizer]") {
+  Spec spec;
+  spec.model = "t5";
+  const TokenId pad = spec.add("<pad>", kControl);
+  const TokenId end = spec.add("</s>", kControl);
+  const TokenId unknown = spec.add("<unk>", kUnknown);
+  const TokenId space = spec.add("\xE2\x96\x81", kNormal, -2);
+  const TokenId one = spec.add("!", kNormal, -4);
+  const TokenId two = spec.add("!!", kNormal, -6);
+  const TokenId four = spec.add("!!!!", kNormal, -12);
+  const TokenId word = spec.add(
+      "\xE2\x96\x81"
+      "ab",
+      kNormal, -3);
+  Metadata metadata = spec.metadata();
+  metadata.set("tokenizer.ggml.scores", MetaValue::from_floats(spec.scores));
+  const Tokenizer tokenizer = Tokenizer::from_metadata(metadata).value();
+  CHECK(encode(tokenizer, "ab  ab") == Ids{word, word});
+  CHECK(encode(tokenizer, " ").empty());  // extra spaces go, and nothing is left
+  CHECK(encode(tokenizer, "").empty());
+  CHECK(encode(tokenizer, "!!!") == Ids{space, one, two});
+  CHECK(encode(tokenizer, "!!!!!!") == Ids{space, two, four});  // -12 = 2 * -6: the way found first
+  CHECK(encode(tokenizer, "xyz!") == Ids{space, unknown, one});
+  CHECK(encode(tokenizer, "ab<pad>", true, true) == Ids{word, pad, end});
+  CHECK(decode(tokenizer, {word, word, space, one}) == "ab ab !");
+  metadata.set("tokenizer.ggml.remove_extra_whitespaces", MetaValue::from_bool(false));
+  metadata.set("tokenizer.ggml.add_eos_token", MetaValue::from_bool(false));
+  CHECK(encode(Tokenizer::from_metadata(metadata).value(), "ab  ab", false, true) == Ids{word, space, word});
+}
+
+TEST_CASE("byte-pair vocabularies of GGUF files that are spelled in text", "[tokenizer]") {
+  Spec spec = byte_level();
+  spec.tokens.clear();
+  spec.types.clear();
+  spec.scores.clear();
+  spec.merges.clear();
+  spec.pre = "gemma4";
+  const TokenId byte = spec.add("<0xC3>", kByte);
+  const TokenId other = spec.add("<0xA9>", kByte);
+  for (const char* piece : {"a", "b", "\xE2\x96\x81"}) spec.add(piece);
+  spec.merge("a", "b");
+  spec.merge("\xE2\x96\x81", "ab");
+  const Tokenizer tokenizer = make(spec);
+  CHECK(encode(tokenizer, "ab ab\u00E9") == Ids{tokenizer.find("ab"),
+                                                tokenizer.find("\xE2\x96\x81"
+                                                               "ab"),
+                                                byte, other});
+  CHECK(decode(tokenizer, encode(tokenizer, "ab ab\u00E9")) == "ab ab\u00E9");
+}
+
 TEST_CASE("time is linear in the text, on a small stack", "[tokenizer][linear]") {
   const auto repeated = [](std::string_view unit) {
     return [unit = std::string(unit)](std::size_t bytes) {
@@ -453,14 +528,14 @@ TEST_CASE("time is linear in the text, on a small stack", "[tokenizer][linear]")
   for (const char* pre : {"gpt-2", "smollm", "deepseek-coder", "llama-bpe", "qwen2", "tekken", "gpt-4o"}) {
     for (const auto& [name, text_of] : texts) {
       const std::string text = text_of(kTextUnit);
-      std::vector<std::uint32_t> ends;
-      std::vector<std::uint32_t> spare;
-      std::uint64_t steps = 0;
-      on_small_stack(
-          [&] { corbel::text::pretokenize(*corbel::text::find_pretokenizer(pre), text, ends, spare, steps); });
+      const corbel::text::WordCutter cutter = corbel::text::WordCutter::from_name(pre).value();
+      corbel::text::CutScratch scratch;
+      bool ok = false;
+      on_small_stack([&] { ok = cutter.cut(text, true, scratch).ok(); });
       CAPTURE(pre, name);
-      CHECK(ends.back() == text.size());
-      CHECK(steps <= 12 * kTextUnit);
+      REQUIRE(ok);
+      CHECK(scratch.words.back().end == text.size());
+      CHECK(scratch.steps <= 12 * kTextUnit);
     }
   }
   for (const auto& entry : tokenizers) {

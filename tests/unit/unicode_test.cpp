@@ -1,6 +1,7 @@
 // The Unicode tables, and the scanners of the pre-tokenizers that read them.
 #include <corbel/text/pretokenizer.hpp>
 #include <corbel/text/unicode.hpp>
+#include <corbel/text/word_cutter.hpp>
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -13,18 +14,15 @@ using corbel::text::CharClass;
 namespace {
 
 std::vector<std::string> words(std::string_view pretokenizer, std::string_view text) {
-  const corbel::text::Pretokenizer* row = corbel::text::find_pretokenizer(pretokenizer);
-  REQUIRE(row != nullptr);
-  std::vector<std::uint32_t> ends;
-  std::vector<std::uint32_t> spare;
-  std::uint64_t steps = 0;
-  corbel::text::pretokenize(*row, text, ends, spare, steps);
+  const auto cutter = corbel::text::WordCutter::from_name(pretokenizer);
+  INFO(pretokenizer << ": " << cutter.status().message());
+  REQUIRE(cutter.ok());
+  corbel::text::CutScratch scratch;
+  const auto cut = cutter->cut(text, true, scratch);
+  REQUIRE(cut.ok());
   std::vector<std::string> out;
-  std::uint32_t begin = 0;
-  for (const std::uint32_t end : ends) {
-    out.emplace_back(text.substr(begin, end - begin));
-    begin = end;
-  }
+  for (const corbel::text::Word& word : scratch.words)
+    out.emplace_back((*cut).substr(word.begin, word.end - word.begin));
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
 #include <corbel/text/byte_level_bpe.hpp>
+#include <corbel/text/pipeline_model.hpp>
 #include <corbel/text/sentencepiece_bpe.hpp>
 #include <corbel/text/tokenizer_model.hpp>
 #include <corbel/text/vocabulary.hpp>
@@ -65,22 +66,69 @@ CORBEL_INLINE Result<std::shared_ptr<const text::TokenizerModel>> load_tokenizer
   using Load = Result<std::shared_ptr<const text::TokenizerModel>> (*)(const Metadata&, text::Vocabulary);
   static constexpr std::pair<std::string_view, Load> kKinds[] = {
       {"gpt2", &text::ByteLevelBpe::from_metadata},
+      {"gemma4", &text::ByteLevelBpe::from_metadata},
       {"llama", &text::SentencePieceBpe::from_metadata},
+      {"bert", &text::PipelineModel::word_piece},
+      {"t5", &text::PipelineModel::unigram},
   };
   static constexpr std::string_view kModel = "tokenizer.ggml.model";
+  if (metadata.find("tokenizer.huggingface.json") != nullptr) {
+    TokenizerDocuments documents;
+    CORBEL_ASSIGN_OR_RETURN(documents.tokenizer_json, metadata.get_string("tokenizer.huggingface.json"));
+    CORBEL_ASSIGN_OR_RETURN(documents.tokenizer_config, metadata.get_string_or("corbel.tokenizer.config", ""));
+    CORBEL_ASSIGN_OR_RETURN(documents.special_tokens_map,
+                            metadata.get_string_or("corbel.tokenizer.special_tokens_map", ""));
+    CORBEL_ASSIGN_OR_RETURN(documents.generation_config,
+                            metadata.get_string_or("corbel.tokenizer.generation_config", ""));
+    return text::PipelineModel::from_documents(documents);
+  }
   CORBEL_ASSIGN_OR_RETURN(const std::string_view name, metadata.get_string(kModel));
   for (const auto& [kind, load] : kKinds) {
     if (name != kind) continue;
     CORBEL_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::Vocabulary::from_metadata(metadata));
     return load(metadata, std::move(vocabulary));
   }
-  return Status(Errc::kUnsupported, fmt::format("{}: '{}' is not supported (gpt2 and llama are)", kModel, name));
+  if (name == "none" || name == "no_vocab") {
+    return Status(Errc::kUnsupported, fmt::format("{}: '{}': the file has no tokenizer", kModel, name));
+  }
+  return Status(Errc::kUnsupported,
+                fmt::format("{}: '{}' is not supported (gpt2, llama, bert and t5 are)", kModel, name));
+}
+
+}  // namespace detail
+
+namespace detail {
+
+CORBEL_INLINE Result<Tokenizer> folder_tokenizer(const Checkpoint& checkpoint) {
+  if (!checkpoint.has_document("tokenizer.json") && !checkpoint.has_document("vocab.json")) {
+    if (checkpoint.has_document("tokenizer.model")) {
+      return Status(Errc::kUnsupported,
+                    "tokenizer.model: SentencePiece files are not read; save the tokenizer as tokenizer.json");
+    }
+    if (checkpoint.has_document("vocab.txt")) {
+      return Status(Errc::kUnsupported,
+                    "vocab.txt: not read without tokenizer.json; save the tokenizer as tokenizer.json");
+    }
+    return Status(Errc::kMissingKey, "tokenizer.json: not in the folder");
+  }
+  std::string texts[6];
+  static constexpr std::string_view kNames[] = {
+      "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "vocab.json",
+      "merges.txt"};
+  for (std::size_t at = 0; at < 6; ++at) {
+    if (at >= 4 && !texts[0].empty()) break;
+    if (!checkpoint.has_document(kNames[at])) continue;
+    CORBEL_ASSIGN_OR_RETURN(texts[at], checkpoint.document(kNames[at]));
+  }
+  return Tokenizer::from_documents({texts[0], texts[1], texts[2], texts[3], texts[4], texts[5]});
 }
 
 }  // namespace detail
 
 CORBEL_INLINE Result<Tokenizer> Tokenizer::from_checkpoint(const Checkpoint& checkpoint) {
-  Result<Tokenizer> tokenizer = from_metadata(checkpoint.metadata());
+  const bool folder = checkpoint.format() != CheckpointFormat::kGguf;
+  Result<Tokenizer> tokenizer = folder ? detail::guard([&] { return detail::folder_tokenizer(checkpoint); })
+                                       : from_metadata(checkpoint.metadata());
   if (!tokenizer.ok()) return tokenizer.status().with_place(checkpoint.name());
   return tokenizer;
 }
@@ -89,6 +137,18 @@ CORBEL_INLINE Result<Tokenizer> Tokenizer::from_metadata(const Metadata& metadat
   return detail::guard([&]() -> Result<Tokenizer> {
     Tokenizer tokenizer;
     CORBEL_ASSIGN_OR_RETURN(tokenizer.model_, detail::load_tokenizer_model(metadata));
+    return tokenizer;
+  });
+}
+
+CORBEL_INLINE Status set_tokenizer_metadata(const TokenizerDocuments& documents, Metadata& metadata) {
+  return detail::guard([&] { return text::PipelineModel::write_metadata(documents, metadata); });
+}
+
+CORBEL_INLINE Result<Tokenizer> Tokenizer::from_documents(const TokenizerDocuments& documents) {
+  return detail::guard([&]() -> Result<Tokenizer> {
+    Tokenizer tokenizer;
+    CORBEL_ASSIGN_OR_RETURN(tokenizer.model_, text::PipelineModel::from_documents(documents));
     return tokenizer;
   });
 }
@@ -121,10 +181,10 @@ CORBEL_INLINE Result<std::string> Tokenizer::decode(std::span<const TokenId> ids
   if (!model_) return detail::no_tokenizer();
   return detail::guard([&]() -> Result<std::string> {
     std::string out;
-    bool after_special = true;
+    text::DecodeState state;
     for (const TokenId id : ids) {
       if (!model_->vocabulary().contains(id)) return detail::bad_token(id, size());
-      model_->append_bytes(id, options.special, after_special, out);
+      model_->append_bytes(id, options.special, state, out);
     }
     return out;
   });
@@ -164,13 +224,13 @@ CORBEL_INLINE Result<std::string> StreamDecoder::push(TokenId id) {
   if (!model) return detail::no_tokenizer();
   if (!model->vocabulary().contains(id)) return detail::bad_token(id, tokenizer_.size());
   return detail::guard([&]() -> Result<std::string> {
-    model->append_bytes(id, options_.special, after_special_, pending_);
+    model->append_bytes(id, options_.special, state_, pending_);
     return detail::take_whole_characters(pending_, false);
   });
 }
 
 CORBEL_INLINE std::string StreamDecoder::finish() {
-  after_special_ = true;
+  state_ = {};
   return detail::take_whole_characters(pending_, true);
 }
 

@@ -2,8 +2,10 @@
 // merges have ranks. Not valid UTF-8 in: every byte that belongs to no character becomes U+FFFD.
 #pragma once
 
+#include <corbel/text/merge_table.hpp>
 #include <corbel/text/pretokenizer.hpp>
 #include <corbel/text/tokenizer_model.hpp>
+#include <corbel/text/word_cutter.hpp>
 
 CORBEL_NAMESPACE_BEGIN
 namespace text {
@@ -14,24 +16,16 @@ class ByteLevelBpe final : public TokenizerModel {
   std::uint64_t memory_bytes() const noexcept override;
 
  private:
-  struct Merge {
-    std::uint64_t pair = 0;  // left id + 1, right id; 0 is empty
-    std::uint32_t rank = 0;
-    TokenId result = -1;
-  };
   Status read_merges(const Metadata& metadata);
-  void insert(TokenId left, TokenId right, std::uint32_t rank, TokenId result) noexcept;
-  MergeCandidate find_merge(TokenId left, TokenId right) const noexcept;
   void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& ids) const;
 
-  bool normalize(std::string_view text, std::vector<TextSpan>& spans, std::string& out) const override;
-  std::string special_spelling(std::string_view piece) const override { return std::string(piece); }
   void encode_stretch(std::string_view text, EncodeScratch& scratch, std::vector<TokenId>& ids) const override;
   void append_text(TokenId id, bool after_special, std::string& out) const override;
 
   const Pretokenizer* pretokenizer_ = nullptr;
+  WordCutter cutter_;
   TokenId byte_ids_[256] = {};
-  std::vector<Merge> merges_;
+  MergeTable merges_;
 };
 
 }  // namespace text

@@ -29,6 +29,9 @@ class SpecialMatcher {
   /// The longest piece that starts at text[at]; those not allowed in content must end at or before `control_end`. Adds
   /// the bytes looked at to `steps`.
   Match match(std::string_view text, std::size_t at, std::size_t control_end, std::uint64_t& steps) const noexcept;
+  /// Calls `seen(id, length)` for every piece that starts at text[at], the shortest first.
+  template <class Seen>
+  void visit(std::string_view text, std::size_t at, std::uint64_t& steps, Seen&& seen) const;
   bool can_start(char first) const noexcept { return starts_[static_cast<unsigned char>(first)]; }
   std::uint64_t memory_bytes() const noexcept {
     return nodes_.capacity() * sizeof(Node) + edges_.capacity() * sizeof(Edge);
@@ -51,6 +54,19 @@ class SpecialMatcher {
   std::vector<Edge> edges_;
   bool starts_[256] = {};
 };
+
+template <class Seen>
+void SpecialMatcher::visit(std::string_view text, std::size_t at, std::uint64_t& steps, Seen&& seen) const {
+  if (nodes_.empty()) return;
+  std::uint32_t node = 0;
+  for (std::size_t end = at; end < text.size();) {
+    ++steps;
+    node = edges_[slot(node, static_cast<unsigned char>(text[end]))].child;
+    if (node == 0) break;
+    ++end;
+    if (nodes_[node].id >= 0) seen(nodes_[node].id, end - at);
+  }
+}
 
 }  // namespace text
 CORBEL_NAMESPACE_END

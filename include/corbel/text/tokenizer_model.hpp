@@ -6,8 +6,10 @@
 #include <corbel/config.hpp>
 #include <corbel/error.hpp>
 #include <corbel/text/bpe_merge.hpp>
+#include <corbel/text/decode_state.hpp>
 #include <corbel/text/special_matcher.hpp>
 #include <corbel/text/vocabulary.hpp>
+#include <corbel/text/word_cutter.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -29,14 +31,23 @@ struct CachedWord {
   std::uint32_t ids_count = 0;
 };
 
+/// The best way to a byte of a word that is known so far (unigram).
+struct PathNode {
+  double score = 0;
+  std::uint32_t begin = kNoSymbol;  // of the last piece; kNoSymbol: no way yet
+  TokenId id = kNoToken;            // kNoToken: unknown
+};
+
 /// Memory of one encode call; nothing of it outlives the call.
 struct EncodeScratch {
   MergeScratch merge;
   std::string escaped;  // the stretch as the vocabulary spells it (SentencePiece)
-  std::vector<std::uint32_t> word_ends;
-  std::vector<std::uint32_t> spare_ends;
+  CutScratch cut;
   std::vector<CachedWord> cache;                             // direct-mapped
   std::unordered_map<TokenId, std::uint32_t> unused_splits;  // unused piece -> bytes of its left half (SentencePiece)
+  std::vector<PathNode> path;
+  std::vector<TokenId> bytes;
+  bool missing_unknown = false;  // a word has a part that no token stands for
 };
 
 /// A part of a text up to `end`; `literal`: control pieces in it are plain text.
@@ -57,11 +68,11 @@ class CORBEL_API TokenizerModel {
 
   /// `spans` cover the text in order. Adds the work done to `steps`: look-ups, comparisons, and bytes or code points
   /// looked at. kLimitExceeded for a text above kMaxTextBytes.
-  Result<std::vector<TokenId>> encode(std::string_view text, std::span<const TextSpan> spans, bool add_special,
-                                      std::uint64_t& steps) const;
-  /// Appends the bytes of one token, of a control token only with `special`. `after_special` says that the token is the
-  /// first, or follows a special piece; it becomes the same for the next.
-  void append_bytes(TokenId id, bool special, bool& after_special, std::string& out) const;
+  virtual Result<std::vector<TokenId>> encode(std::string_view text, std::span<const TextSpan> spans, bool add_special,
+                                              std::uint64_t& steps) const;
+  /// Appends the bytes of one token, of a control token only with `special`. `state` belongs to the text and knows the
+  /// tokens before.
+  virtual void append_bytes(TokenId id, bool special, DecodeState& state, std::string& out) const;
 
   const Vocabulary& vocabulary() const noexcept { return vocabulary_; }
   TokenId bos() const noexcept { return bos_; }
@@ -76,6 +87,7 @@ class CORBEL_API TokenizerModel {
   /// What a kind adds when the file does not say.
   struct Defaults {
     bool add_bos = false;
+    bool add_eos = false;
     std::string_view bos;  // piece texts, looked up where the file names no id
     std::string_view eos;
     std::string_view unknown;
@@ -83,18 +95,29 @@ class CORBEL_API TokenizerModel {
   TokenizerModel() = default;
   /// Reads what both kinds share.
   Status read_common(const Metadata& metadata, Vocabulary vocabulary, const Defaults& defaults);
+  /// The ids that read_common() finds in keys, given.
+  struct SpecialIds {
+    TokenId bos = kNoToken;
+    TokenId eos = kNoToken;
+    TokenId unknown = kNoToken;
+    bool add_bos = false;
+    bool add_eos = false;
+    std::vector<TokenId> ends;  // more tokens that end a reply
+  };
+  void set_common(Vocabulary vocabulary, SpecialIds ids);
+  static Status too_long(std::size_t bytes);
   /// Enters special pieces into the matcher, in the spelling of normalized text.
   void add_special_pieces();
 
   /// True, with `spans` moved along, where the text had to be rewritten into `out` before special pieces are looked
   /// for.
-  virtual bool normalize(std::string_view text, std::vector<TextSpan>& spans, std::string& out) const = 0;
+  virtual bool normalize(std::string_view text, std::vector<TextSpan>& spans, std::string& out) const;
   /// How a special piece is spelled in normalized text.
-  virtual std::string special_spelling(std::string_view piece) const = 0;
+  virtual std::string special_spelling(std::string_view piece) const { return std::string(piece); }
   /// Appends the ids of a stretch without special pieces.
-  virtual void encode_stretch(std::string_view text, EncodeScratch& scratch, std::vector<TokenId>& ids) const = 0;
+  virtual void encode_stretch(std::string_view, EncodeScratch&, std::vector<TokenId>&) const {}
   /// Appends the bytes of a piece that is neither control nor user-defined.
-  virtual void append_text(TokenId id, bool after_special, std::string& out) const = 0;
+  virtual void append_text(TokenId, bool /*after_special*/, std::string&) const {}
 
   /// Appends the ids of text[begin, end), which `encode_word(word)` appends where they are not in the cache.
   template <class EncodeWord>
@@ -105,6 +128,8 @@ class CORBEL_API TokenizerModel {
 
  private:
   Status read_special_ids(const Metadata& metadata, const Defaults& defaults);
+  TokenId find_control(std::string_view piece) const noexcept;
+  void find_end_ids();
 
   Vocabulary vocabulary_;
   SpecialMatcher specials_;

@@ -26,7 +26,7 @@ enum class CharClass : std::uint8_t {
 };
 
 /// Code points above 10FFFF are kOther.
-inline CharClass char_class(std::uint32_t code_point) noexcept {
+constexpr CharClass char_class(std::uint32_t code_point) noexcept {
   if (code_point > 0x10FFFFu) return CharClass::kOther;
   const std::uint32_t block = kUnicodeBlockOf[code_point >> 8];
   const std::uint64_t word = kUnicodeBlocks[block * 16 + (code_point >> 4 & 15u)];

@@ -33,8 +33,17 @@ inline constexpr std::size_t kMaxMerges = std::size_t{1} << 22;
 inline constexpr std::size_t kMaxPieceBytes = std::size_t{1} << 16;
 inline constexpr std::size_t kMaxArenaBytes = std::size_t{1} << 30;
 
+/// One entry of a vocabulary that is made piece by piece.
+struct Piece {
+  std::string_view text;
+  PieceType type = PieceType::kNormal;
+};
+
 class Vocabulary {
  public:
+  /// From a list; `text` is copied. Of pieces with the same text the last is found; empty pieces are never found.
+  /// kVocabInvalid where there is none, kLimitExceeded; `place` names the list in messages.
+  static Result<Vocabulary> from_pieces(const std::vector<Piece>& pieces, std::string_view place);
   /// From tokenizer.ggml.tokens and tokenizer.ggml.token_type (absent: all normal). Of pieces with the same text the
   /// last is found, as in the reference; empty pieces are never found.
   static Result<Vocabulary> from_metadata(const Metadata& metadata);
@@ -68,6 +77,10 @@ class Vocabulary {
     std::uint32_t entry = 0;  // id + 1; 0 is empty
   };
   void insert(TokenId id) noexcept;
+  static Status check_size(std::size_t count, std::string_view place);
+  /// Adds what `text_at(id)` says for each id.
+  template <class TextAt>
+  Status fill(std::size_t count, std::string_view place, TextAt&& text_at);
 
   std::string arena_;
   std::vector<std::uint32_t> ends_;  // size() + 1 offsets into the arena

@@ -3,8 +3,10 @@
 
 #include <corbel/detail/utf8.hpp>
 #include <corbel/text/byte_level_bpe.hpp>
-#include <corbel/text/rewrite.hpp>
+#include <corbel/text/byte_stand_ins.hpp>
+#include <corbel/text/pipeline_model.hpp>
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <unordered_set>
 #include <utility>
@@ -12,22 +14,35 @@
 CORBEL_NAMESPACE_BEGIN
 namespace text {
 
-// The printable stand-ins of GPT-2 (openai/gpt-2, encoder.py): printable Latin-1 bytes stand for themselves, the other
-// 68 follow from U+0100 on.
-CORBEL_INLINE constexpr std::uint32_t stand_in(std::uint32_t byte) noexcept {
-  if (byte <= 32) return 256 + byte;
-  if (byte >= 127 && byte <= 160) return 256 + 33 + (byte - 127);
-  if (byte == 173) return 256 + 67;
-  return byte;
+// Insertions, deletions and changes that make one name of the other.
+CORBEL_INLINE std::size_t name_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t at = 0; at <= b.size(); ++at) row[at] = at;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
 }
 
-// The byte behind a stand-in, or -1.
-CORBEL_INLINE constexpr int byte_behind(std::uint32_t code_point) noexcept {
-  if (code_point >= 256 + 68) return -1;
-  if (code_point == 256 + 67) return 173;
-  if (code_point >= 256 + 33) return static_cast<int>(code_point - 256 - 33 + 127);
-  if (code_point >= 256) return static_cast<int>(code_point - 256);
-  return stand_in(code_point) == code_point ? static_cast<int>(code_point) : -1;
+// " (known names like it: ...)", or nothing where no name is like it.
+CORBEL_INLINE std::string near_pretokenizers(std::string_view name) {
+  name = name.substr(0, 64);
+  std::vector<std::pair<std::size_t, std::string_view>> near;
+  for (const Pretokenizer& row : all_pretokenizers()) {
+    const std::size_t distance = name_distance(name, row.name);
+    if (distance <= 1 + std::max(name.size(), row.name.size()) / 2) near.emplace_back(distance, row.name);
+  }
+  std::sort(near.begin(), near.end());
+  std::string out;
+  for (std::size_t at = 0; at < near.size() && at < 3; ++at) {
+    out.append(at == 0 ? " (known names like it: " : ", ").append(near[at].second);
+  }
+  return out.empty() ? out : out + ")";
 }
 
 CORBEL_INLINE Result<std::shared_ptr<const TokenizerModel>> ByteLevelBpe::from_metadata(const Metadata& metadata,
@@ -37,8 +52,11 @@ CORBEL_INLINE Result<std::shared_ptr<const TokenizerModel>> ByteLevelBpe::from_m
   auto model = std::make_shared<ByteLevelBpe>();
   model->pretokenizer_ = find_pretokenizer(name);
   if (model->pretokenizer_ == nullptr) {
-    return Status(Errc::kUnsupported, fmt::format("{}: the pre-tokenizer '{}' is not supported", kPre, name));
+    return Status(Errc::kUnsupported, fmt::format("{}: the pre-tokenizer '{}' is not supported{}", kPre,
+                                                  detail::printable(name, 64), near_pretokenizers(name)));
   }
+  if (!model->pretokenizer_->byte_level) return PipelineModel::text_bpe(metadata, std::move(vocabulary), name);
+  CORBEL_ASSIGN_OR_RETURN(model->cutter_, WordCutter::from_name(name));
   Defaults defaults;
   defaults.add_bos = model->pretokenizer_->add_bos;
   CORBEL_RETURN_IF_ERROR(model->read_common(metadata, std::move(vocabulary), defaults));
@@ -65,7 +83,7 @@ CORBEL_INLINE Status ByteLevelBpe::read_merges(const Metadata& metadata) {
     return Status(Errc::kLimitExceeded,
                   fmt::format("{}: {} merges, at most {} are read", kMerges, merges->size(), kMaxMerges));
   }
-  merges_.resize(table_capacity(merges->size()));
+  merges_.reserve(merges->size());
   std::string joined;
   std::unordered_set<std::string> without_piece;  // results of merges that are no piece: such merges are never made
   for (std::size_t rank = 0; rank < merges->size(); ++rank) {
@@ -90,55 +108,25 @@ CORBEL_INLINE Status ByteLevelBpe::read_merges(const Metadata& metadata) {
     if (result < 0) {
       without_piece.insert(joined);
     } else if (half_ids[0] >= 0 && half_ids[1] >= 0) {
-      insert(half_ids[0], half_ids[1], static_cast<std::uint32_t>(rank), result);
+      merges_.insert(half_ids[0], half_ids[1], static_cast<std::uint32_t>(rank), result);
     }
   }
   return {};
 }
 
-CORBEL_INLINE void ByteLevelBpe::insert(TokenId left, TokenId right, std::uint32_t rank, TokenId result) noexcept {
-  const std::uint64_t pair = (static_cast<std::uint64_t>(left) + 1) << 32 | static_cast<std::uint32_t>(right);
-  const std::size_t mask = merges_.size() - 1;
-  std::size_t at = static_cast<std::size_t>(mix_hash(pair)) & mask;
-  for (; merges_[at].pair != 0; at = (at + 1) & mask) {
-    if (merges_[at].pair == pair) return;  // named twice: the first rank counts
-  }
-  merges_[at] = {pair, rank, result};
-}
-
-CORBEL_INLINE MergeCandidate ByteLevelBpe::find_merge(TokenId left, TokenId right) const noexcept {
-  if (left < 0 || right < 0) return {};
-  const std::uint64_t pair = (static_cast<std::uint64_t>(left) + 1) << 32 | static_cast<std::uint32_t>(right);
-  const std::size_t mask = merges_.size() - 1;
-  for (std::size_t at = static_cast<std::size_t>(mix_hash(pair)) & mask; merges_[at].pair != 0; at = (at + 1) & mask) {
-    if (merges_[at].pair == pair) return {merges_[at].result, merges_[at].rank};
-  }
-  return {};
-}
-
 CORBEL_INLINE std::uint64_t ByteLevelBpe::memory_bytes() const noexcept {
-  return TokenizerModel::memory_bytes() + sizeof(*this) + merges_.capacity() * sizeof(Merge);
-}
-
-CORBEL_INLINE bool ByteLevelBpe::normalize(std::string_view text, std::vector<TextSpan>& spans,
-                                           std::string& out) const {
-  if (detail::is_utf8(text)) return false;
-  rewrite_text(text, spans, out, [text](std::size_t at, std::string& to) -> std::size_t {
-    const detail::CodePoint point = detail::decode_utf8(text, at);
-    to += point.length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(at, point.length);
-    return point.length == 0 ? 1 : point.length;
-  });
-  return true;
+  return TokenizerModel::memory_bytes() + sizeof(*this) + merges_.memory_bytes();
 }
 
 CORBEL_INLINE void ByteLevelBpe::encode_stretch(std::string_view text, EncodeScratch& scratch,
                                                 std::vector<TokenId>& ids) const {
-  pretokenize(*pretokenizer_, text, scratch.word_ends, scratch.spare_ends, scratch.merge.steps);
+  const Result<std::string_view> cut = cutter_.cut(text, false, scratch.cut);
+  scratch.merge.steps += std::exchange(scratch.cut.steps, 0);
+  if (!cut.ok()) scratch.cut.words.assign(1, {0, static_cast<std::uint32_t>(text.size())});
   reset_cache(text.size(), scratch);
-  std::size_t begin = 0;
-  for (const std::uint32_t end : scratch.word_ends) {
-    encode_cached(text, begin, end, scratch, ids, [&](std::string_view word) { encode_word(word, scratch, ids); });
-    begin = end;
+  for (const Word& word : scratch.cut.words) {
+    encode_cached(text, word.begin, word.end, scratch, ids,
+                  [&](std::string_view part) { encode_word(part, scratch, ids); });
   }
 }
 
@@ -160,7 +148,7 @@ CORBEL_INLINE void ByteLevelBpe::encode_word(std::string_view word, EncodeScratc
     symbols[at].id = byte_ids_[static_cast<unsigned char>(word[at])];
   }
   merge_symbols(scratch.merge,
-                [this](const Symbol& left, const Symbol& right) { return find_merge(left.id, right.id); });
+                [this](const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
   for (std::uint32_t at = 0; at != kNoSymbol; at = symbols[at].next) {
     // A byte that the vocabulary lacks has no id to stand for it: it is left out, as in the references.
     if (symbols[at].id >= 0) ids.push_back(symbols[at].id);
@@ -168,19 +156,7 @@ CORBEL_INLINE void ByteLevelBpe::encode_word(std::string_view word, EncodeScratc
 }
 
 CORBEL_INLINE void ByteLevelBpe::append_text(TokenId id, bool, std::string& out) const {
-  const std::string_view piece = vocabulary().piece(id);
-  const std::size_t before = out.size();
-  for (std::size_t at = 0; at < piece.size();) {
-    const detail::CodePoint point = detail::decode_utf8(piece, at);
-    const int byte = point.length == 0 ? -1 : byte_behind(point.value);
-    if (byte < 0) {  // not spelled in stand-ins: the text itself
-      out.resize(before);
-      out += piece;
-      return;
-    }
-    out += static_cast<char>(byte);
-    at += point.length;
-  }
+  append_behind_stand_ins(vocabulary().piece(id), out);
 }
 
 }  // namespace text

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <corbel/detail/utf8.hpp>
-#include <corbel/text/rewrite.hpp>
+#include <corbel/impl/text/rewrite.ipp>
 #include <corbel/text/sentencepiece_bpe.hpp>
 
 #include <algorithm>

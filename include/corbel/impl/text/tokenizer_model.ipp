@@ -1,6 +1,8 @@
 // Definitions of text/tokenizer_model.hpp.
 #pragma once
 
+#include <corbel/detail/utf8.hpp>
+#include <corbel/impl/text/rewrite.ipp>
 #include <corbel/text/tokenizer_model.hpp>
 
 #include <algorithm>
@@ -15,7 +17,7 @@ CORBEL_INLINE Status TokenizerModel::read_common(const Metadata& metadata, Vocab
   vocabulary_ = std::move(vocabulary);
   CORBEL_RETURN_IF_ERROR(read_special_ids(metadata, defaults));
   CORBEL_ASSIGN_OR_RETURN(add_bos_, metadata.get_bool_or("tokenizer.ggml.add_bos_token", defaults.add_bos));
-  CORBEL_ASSIGN_OR_RETURN(add_eos_, metadata.get_bool_or("tokenizer.ggml.add_eos_token", false));
+  CORBEL_ASSIGN_OR_RETURN(add_eos_, metadata.get_bool_or("tokenizer.ggml.add_eos_token", defaults.add_eos));
   add_bos_ = add_bos_ && bos_ >= 0;
   add_eos_ = add_eos_ && eos_ >= 0;
   return {};
@@ -34,13 +36,9 @@ CORBEL_INLINE Status TokenizerModel::read_special_ids(const Metadata& metadata, 
     id = static_cast<TokenId>(*value);
     return {};
   };
-  const auto control = [&](std::string_view piece) {
-    const TokenId id = vocabulary_.find(piece);
-    return id >= 0 && !vocabulary_.is_text(id) ? id : kNoToken;
-  };
-  if (!defaults.bos.empty()) bos_ = control(defaults.bos);
-  if (!defaults.eos.empty()) eos_ = control(defaults.eos);
-  if (!defaults.unknown.empty()) unknown_ = control(defaults.unknown);
+  if (!defaults.bos.empty()) bos_ = find_control(defaults.bos);
+  if (!defaults.eos.empty()) eos_ = find_control(defaults.eos);
+  if (!defaults.unknown.empty()) unknown_ = find_control(defaults.unknown);
   CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.bos_token_id", bos_));
   CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.eos_token_id", eos_));
   CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.unknown_token_id", unknown_));
@@ -52,6 +50,28 @@ CORBEL_INLINE Status TokenizerModel::read_special_ids(const Metadata& metadata, 
   CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.eot_token_id", eot));
   CORBEL_RETURN_IF_ERROR(read("tokenizer.ggml.eom_token_id", eom));
   end_ids_ = {eos_, eot, eom};
+  find_end_ids();
+  return {};
+}
+
+CORBEL_INLINE TokenId TokenizerModel::find_control(std::string_view piece) const noexcept {
+  const TokenId id = vocabulary_.find(piece);
+  return id >= 0 && !vocabulary_.is_text(id) ? id : kNoToken;
+}
+
+CORBEL_INLINE void TokenizerModel::set_common(Vocabulary vocabulary, SpecialIds ids) {
+  vocabulary_ = std::move(vocabulary);
+  bos_ = ids.bos;
+  eos_ = ids.eos;
+  unknown_ = ids.unknown;
+  add_bos_ = ids.add_bos && bos_ >= 0;
+  add_eos_ = ids.add_eos && eos_ >= 0;
+  end_ids_ = std::move(ids.ends);
+  end_ids_.push_back(eos_);
+  find_end_ids();
+}
+
+CORBEL_INLINE void TokenizerModel::find_end_ids() {
   // The end-of-turn pieces that model cards name; files often name only one of several. A file may use the same text
   // for an ordinary piece.
   for (const std::string_view piece : {"</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>",
@@ -59,13 +79,12 @@ CORBEL_INLINE Status TokenizerModel::read_special_ids(const Metadata& metadata, 
                                        "<\xEF\xBD\x9C"
                                        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"}) {
     // Where a vocabulary has <|return|>, <|end|> closes one message of a reply that goes on.
-    if (piece == "<|end|>" && control("<|return|>") >= 0) continue;
-    end_ids_.push_back(control(piece));
+    if (piece == "<|end|>" && find_control("<|return|>") >= 0) continue;
+    end_ids_.push_back(find_control(piece));
   }
   std::sort(end_ids_.begin(), end_ids_.end());
   end_ids_.erase(std::unique(end_ids_.begin(), end_ids_.end()), end_ids_.end());
   if (end_ids_.front() < 0) end_ids_.erase(end_ids_.begin());
-  return {};
 }
 
 CORBEL_INLINE void TokenizerModel::add_special_pieces() {
@@ -88,13 +107,26 @@ CORBEL_INLINE std::uint64_t TokenizerModel::memory_bytes() const noexcept {
   return vocabulary_.memory_bytes() + specials_.memory_bytes() + end_ids_.capacity() * sizeof(TokenId);
 }
 
+CORBEL_INLINE Status TokenizerModel::too_long(std::size_t bytes) {
+  return Status(Errc::kLimitExceeded,
+                fmt::format("text to encode: {} bytes, at most {} are taken at once", bytes, kMaxTextBytes));
+}
+
+// Every byte that belongs to no character becomes U+FFFD.
+CORBEL_INLINE bool TokenizerModel::normalize(std::string_view text, std::vector<TextSpan>& spans,
+                                             std::string& out) const {
+  if (detail::is_utf8(text)) return false;
+  rewrite_text(text, spans, out, [text](std::size_t at, std::string& to) -> std::size_t {
+    const detail::CodePoint point = detail::decode_utf8(text, at);
+    to += point.length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(at, point.length);
+    return point.length == 0 ? 1 : point.length;
+  });
+  return true;
+}
+
 CORBEL_INLINE Result<std::vector<TokenId>> TokenizerModel::encode(std::string_view text,
                                                                   std::span<const TextSpan> spans, bool add_special,
                                                                   std::uint64_t& steps) const {
-  const auto too_long = [](std::size_t bytes) {
-    return Status(Errc::kLimitExceeded,
-                  fmt::format("text to encode: {} bytes, at most {} are taken at once", bytes, kMaxTextBytes));
-  };
   if (text.size() > kMaxTextBytes) return too_long(text.size());
   std::vector<TextSpan> moved(spans.begin(), spans.end());
   std::string rewritten;
@@ -130,20 +162,20 @@ CORBEL_INLINE Result<std::vector<TokenId>> TokenizerModel::encode(std::string_vi
   return ids;
 }
 
-CORBEL_INLINE void TokenizerModel::append_bytes(TokenId id, bool special, bool& after_special, std::string& out) const {
+CORBEL_INLINE void TokenizerModel::append_bytes(TokenId id, bool special, DecodeState& state, std::string& out) const {
   switch (vocabulary_.type(id)) {
     case PieceType::kControl:
     case PieceType::kUnknown:
       if (special) out += vocabulary_.piece(id);
-      after_special = true;
+      state.after_special = true;
       break;
     case PieceType::kUserDefined:
       out += special_spelling(vocabulary_.piece(id));
-      after_special = true;
+      state.after_special = true;
       break;
     default:
-      append_text(id, after_special, out);
-      after_special = false;
+      append_text(id, state.after_special, out);
+      state.after_special = false;
   }
 }
 

@@ -20,27 +20,8 @@ CORBEL_INLINE Result<Vocabulary> Vocabulary::from_metadata(const Metadata& metad
                   fmt::format("{}: expected an array of string, got {}", kTokens, meta_type_name(got)));
   }
   const std::size_t count = tokens->size();
-  if (count == 0) return Status(Errc::kVocabInvalid, fmt::format("{}: no tokens", kTokens));
-  if (count > kMaxPieces) {
-    return Status(Errc::kLimitExceeded, fmt::format("{}: {} tokens, at most {} are read", kTokens, count, kMaxPieces));
-  }
-
+  CORBEL_RETURN_IF_ERROR(check_size(count, kTokens));
   Vocabulary vocabulary;
-  std::size_t total = 0;
-  for (std::size_t id = 0; id < count; ++id) {
-    const std::size_t bytes = tokens->string_at(id).size();
-    if (bytes > kMaxPieceBytes) {
-      return Status(Errc::kLimitExceeded,
-                    fmt::format("{}[{}]: {} bytes, at most {} are read", kTokens, id, bytes, kMaxPieceBytes));
-    }
-    total += bytes;
-    if (bytes > vocabulary.longest_) vocabulary.longest_ = bytes;
-  }
-  if (total > kMaxArenaBytes) {
-    return Status(Errc::kLimitExceeded,
-                  fmt::format("{}: {} bytes, at most {} are read", kTokens, total, kMaxArenaBytes));
-  }
-
   vocabulary.types_.assign(count, static_cast<std::uint8_t>(PieceType::kNormal));
   if (const MetaValue* types = metadata.find(kTypes); types != nullptr) {
     const MetaType element = types->is_array() ? types->element_type() : MetaType::kArray;
@@ -62,16 +43,52 @@ CORBEL_INLINE Result<Vocabulary> Vocabulary::from_metadata(const Metadata& metad
     }
   }
 
-  vocabulary.arena_.reserve(total);
-  vocabulary.ends_.reserve(count + 1);
-  vocabulary.ends_.push_back(0);
-  vocabulary.slots_.resize(table_capacity(count));
-  for (std::size_t id = 0; id < count; ++id) {
-    vocabulary.arena_ += tokens->string_at(id);
-    vocabulary.ends_.push_back(static_cast<std::uint32_t>(vocabulary.arena_.size()));
-    if (!tokens->string_at(id).empty()) vocabulary.insert(static_cast<TokenId>(id));
-  }
+  CORBEL_RETURN_IF_ERROR(vocabulary.fill(count, kTokens, [tokens](std::size_t id) { return tokens->string_at(id); }));
   return vocabulary;
+}
+
+CORBEL_INLINE Result<Vocabulary> Vocabulary::from_pieces(const std::vector<Piece>& pieces, std::string_view place) {
+  CORBEL_RETURN_IF_ERROR(check_size(pieces.size(), place));
+  Vocabulary vocabulary;
+  vocabulary.types_.reserve(pieces.size());
+  for (const Piece& piece : pieces) vocabulary.types_.push_back(static_cast<std::uint8_t>(piece.type));
+  CORBEL_RETURN_IF_ERROR(vocabulary.fill(pieces.size(), place, [&pieces](std::size_t id) { return pieces[id].text; }));
+  return vocabulary;
+}
+
+CORBEL_INLINE Status Vocabulary::check_size(std::size_t count, std::string_view place) {
+  if (count == 0) return Status(Errc::kVocabInvalid, fmt::format("{}: no tokens", place));
+  if (count > kMaxPieces) {
+    return Status(Errc::kLimitExceeded, fmt::format("{}: {} tokens, at most {} are read", place, count, kMaxPieces));
+  }
+  return {};
+}
+
+template <class TextAt>
+Status Vocabulary::fill(std::size_t count, std::string_view place, TextAt&& text_at) {
+  std::size_t total = 0;
+  for (std::size_t id = 0; id < count; ++id) {
+    const std::size_t bytes = text_at(id).size();
+    if (bytes > kMaxPieceBytes) {
+      return Status(Errc::kLimitExceeded,
+                    fmt::format("{}[{}]: {} bytes, at most {} are read", place, id, bytes, kMaxPieceBytes));
+    }
+    total += bytes;
+    if (bytes > longest_) longest_ = bytes;
+  }
+  if (total > kMaxArenaBytes) {
+    return Status(Errc::kLimitExceeded, fmt::format("{}: {} bytes, at most {} are read", place, total, kMaxArenaBytes));
+  }
+  arena_.reserve(total);
+  ends_.reserve(count + 1);
+  ends_.push_back(0);
+  slots_.resize(table_capacity(count));
+  for (std::size_t id = 0; id < count; ++id) {
+    arena_ += text_at(id);
+    ends_.push_back(static_cast<std::uint32_t>(arena_.size()));
+    if (!text_at(id).empty()) insert(static_cast<TokenId>(id));
+  }
+  return {};
 }
 
 CORBEL_INLINE void Vocabulary::insert(TokenId id) noexcept {

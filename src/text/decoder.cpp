@@ -1,0 +1,3 @@
+// Compiled form of text/decoder.hpp.
+#include <corbel/impl/text/decoder.ipp>
+#include <corbel/text/decoder.hpp>

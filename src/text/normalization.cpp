@@ -1,0 +1,3 @@
+// Compiled form of text/normalization.hpp.
+#include <corbel/impl/text/normalization.ipp>
+#include <corbel/text/normalization.hpp>

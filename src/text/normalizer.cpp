@@ -1,0 +1,3 @@
+// Compiled form of text/normalizer.hpp.
+#include <corbel/impl/text/normalizer.ipp>
+#include <corbel/text/normalizer.hpp>

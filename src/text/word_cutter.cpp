@@ -1,0 +1,3 @@
+// Compiled form of text/word_cutter.hpp.
+#include <corbel/impl/text/word_cutter.ipp>
+#include <corbel/text/word_cutter.hpp>

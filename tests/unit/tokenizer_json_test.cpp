@@ -1,0 +1,455 @@
+// Tokenizers of Hugging Face folders: ids and texts as the reference gives them, added tokens, decoders, files that
+// contradict themselves, linear time, and the way into a GGUF file.
+#include <corbel/checkpoint/json.hpp>
+#include <corbel/detail/utf8.hpp>
+#include <corbel/text/tokenizer_model.hpp>
+#include <corbel/tokenizer.hpp>
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support/alloc_counter.hpp"
+#include "support/build_kind.hpp"
+#include "support/small_stack.hpp"
+#include "support/support.hpp"
+#include "support/tiny_vocabulary.hpp"
+
+using corbel::Errc;
+using corbel::TokenizerDocuments;
+using corbel::json::Value;
+using namespace corbel_test;
+
+namespace {
+
+constexpr const char* kFamilies[] = {
+    "albert",     "bert",          "bert_cased", "bloom",      "clip",    "deepseek_llm", "deepseek_v3",    "falcon",
+    "flags",      "gemma",         "gpt2",       "gpt_neox",   "gpt_oss", "llama2",       "llama2_new",     "llama3",
+    "mistral_v3", "olmo",          "openai_gpt", "qwen2",      "roberta", "smollm",       "subword_prefix", "t5",
+    "tekken",     "unigram_bytes", "unk_bpe",    "word_level", "xlm"};
+
+std::string family_json(std::string_view name) {
+  return read_file(test_data("tokenizers/" + std::string(name) + ".json"));
+}
+
+corbel::Result<Tokenizer> load(std::string_view tokenizer_json, std::string_view config = {},
+                               std::string_view generation = {}) {
+  TokenizerDocuments documents;
+  documents.tokenizer_json = tokenizer_json;
+  documents.tokenizer_config = config;
+  documents.generation_config = generation;
+  return Tokenizer::from_documents(documents);
+}
+
+std::vector<Value> read_lines(const std::string& path) {
+  std::vector<Value> lines;
+  const std::string file = read_file(path);
+  for (std::size_t begin = 0; begin < file.size();) {
+    const std::size_t end = std::min(file.find('\n', begin), file.size());
+    lines.push_back(corbel::json::parse(std::string_view(file).substr(begin, end - begin)).value());
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// What a user sees, piece by piece.
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids, bool special) {
+  corbel::StreamDecoder stream(tokenizer, {.special = special});
+  std::string out;
+  for (const TokenId id : ids) out += stream.push(id).value();
+  return out + stream.finish();
+}
+
+// A small file of each kind, with all parts; `change` replaces one stretch of its text.
+const std::string kBpe =
+    R"({"added_tokens":[{"id":5,"content":"<s>","special":true},{"id":6,"content":"<x>","special":false}],
+"normalizer":null,"pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"never"},"post_processor":{"type":"TemplateProcessing",
+"single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[5],"tokens":["<s>"]}}},
+"decoder":{"type":"Fuse"},"model":{"type":"BPE","unk_token":"<unk>","vocab":{"<unk>":0,"a":1,"b":2,"ab":3,"aab":4},"merges":["a b","a ab"]}})";
+const std::string kUnigram = R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0],["a",-1.5],["aa",-2]]}})";
+const std::string kWordPiece =
+    R"({"model":{"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##","max_input_chars_per_word":100,"vocab":{"[UNK]":0,"a":1,"##b":2}}})";
+
+std::string change(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string repeat(std::string_view unit, std::size_t count) {
+  std::string out;
+  for (; count > 0; --count) out += unit;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("tokenizer.json: tokenizers of published shapes give the reference's ids and texts", "[tokenizer][hf]") {
+  const Value texts = corbel::json::parse(read_file(test_data("tokenizers/texts.json"))).value();
+  std::size_t count = 0;
+  for (const char* name : kFamilies) {
+    const std::string json = family_json(name);
+    const corbel::Result<Tokenizer> loaded = load(json);
+    CAPTURE(name);
+    REQUIRE(loaded.ok());
+    const std::vector<Value> lines = read_lines(test_data("tokenizers/" + std::string(name) + ".jsonl"));
+    std::size_t at = 0;
+    for (const Value& line : lines) {
+      std::string text(texts.items()[at++].as_string());
+      CAPTURE(text);
+      Ids expected;
+      for (const Value& id : line.find("ids")->items()) expected.push_back(static_cast<TokenId>(id.as_uint()));
+      REQUIRE(encode(*loaded, text, true, true) == expected);
+      const Value* decoded = line.find("decoded");
+      const Value* special = line.find("special");
+      const std::string plain(decoded == nullptr ? text : std::string(decoded->as_string()));
+      REQUIRE(streamed(*loaded, expected, false) == plain);
+      REQUIRE(streamed(*loaded, expected, true) == (special == nullptr ? plain : special->as_string()));
+      const std::string bytes = decode(*loaded, expected);
+      if (corbel::detail::is_utf8(bytes)) REQUIRE(bytes == plain);
+      ++count;
+    }
+    CHECK(at == lines.size());
+  }
+  std::printf("tokenizer.json: %zu tokenizers, %zu strings\n", std::size(kFamilies), count);
+  CHECK(count >= 29 * 40);
+}
+
+TEST_CASE("tokenizer.json: message content never becomes a control token", "[tokenizer][hf]") {
+  for (const char* name : kFamilies) {
+    const Tokenizer tokenizer = load(family_json(name)).value();
+    CAPTURE(name);
+    std::string hostile = "x ";
+    std::size_t controls = 0;
+    for (TokenId id = 0; static_cast<std::size_t>(id) < tokenizer.size(); ++id) {
+      if (!tokenizer.is_control(id)) continue;
+      hostile += std::string(tokenizer.piece(id)) + " ";
+      ++controls;
+    }
+    for (const TokenId id : encode(tokenizer, hostile)) REQUIRE_FALSE(tokenizer.is_control(id));
+    const std::vector<corbel::PromptSegment> segments = {{"a ", false}, {hostile, true}, {" b", false}};
+    for (const TokenId id : tokenizer.encode(segments).value()) REQUIRE_FALSE(tokenizer.is_control(id));
+    if (controls == 0) continue;
+    std::size_t found = 0;
+    for (const TokenId id : encode(tokenizer, hostile, true)) found += tokenizer.is_control(id) ? 1u : 0u;
+    CHECK(found > 0);
+  }
+}
+
+TEST_CASE("tokenizer.json: ids out of range, holes, and random ids decode or fail cleanly", "[tokenizer][hf]") {
+  std::mt19937 random(5);
+  for (const char* name : kFamilies) {
+    const Tokenizer tokenizer = load(family_json(name)).value();
+    CAPTURE(name);
+    CHECK(tokenizer.decode(Ids{-1}).status().code() == Errc::kInvalidArgument);
+    CHECK(tokenizer.decode(Ids{static_cast<TokenId>(tokenizer.size())}).status().code() == Errc::kInvalidArgument);
+    corbel::StreamDecoder stream(tokenizer, {.special = true});
+    for (int round = 0; round < 200; ++round) {
+      const auto id = static_cast<TokenId>(random() % tokenizer.size());
+      REQUIRE(corbel::detail::is_utf8(stream.push(id).value()));
+    }
+    REQUIRE(corbel::detail::is_utf8(stream.finish()));
+  }
+  const Tokenizer holes = load(change(kBpe, "\"id\":6", "\"id\":9")).value();
+  CHECK(holes.size() == 10);
+  CHECK(decode(holes, {7, 8}).empty());
+  CHECK(encode(holes, "<x>") == Ids{9});
+}
+
+TEST_CASE("tokenizer.json: files that contradict themselves", "[tokenizer][hf][malformed]") {
+  struct Case {
+    std::string json;
+    Errc code;
+    std::string place;
+  };
+  const auto vocab = [](std::string_view with) {
+    return change(kBpe, R"({"<unk>":0,"a":1,"b":2,"ab":3,"aab":4})", with);
+  };
+  const auto merges = [](std::string_view with) { return change(kBpe, R"(["a b","a ab"])", with); };
+  const auto normalizer = [](std::string_view with) {
+    return change(kBpe, "\"normalizer\":null", "\"normalizer\":" + std::string(with));
+  };
+  const auto cutter = [](std::string_view with) {
+    return change(kBpe, R"({"type":"Metaspace","replacement":"_","prepend_scheme":"never"})", with);
+  };
+  const auto decoder = [](std::string_view with) { return change(kBpe, R"({"type":"Fuse"})", with); };
+  const auto added = [](std::string_view with) {
+    return change(kBpe, R"({"id":6,"content":"<x>","special":false})", with);
+  };
+  std::string many = R"({"id":6,"content":"<x>"})";
+  for (int at = 7; at < 131100; ++at) {
+    many += ",{\"id\":" + std::to_string(at) + ",\"content\":\"" + std::to_string(at) + "\"}";
+  }
+  const std::string deep = repeat(R"({"type":"Sequence","decoders":[)", 10000) + repeat("]}", 10000);
+  const Case cases[] = {
+      {"", Errc::kMissingKey, "tokenizer.json"},
+      {"[]", Errc::kTypeMismatch, "tokenizer.json"},
+      {"{", Errc::kBadJson, "tokenizer.json"},
+      // K01
+      {decoder(deep), Errc::kDepthExceeded, "tokenizer.json"},
+      {normalizer(repeat(R"({"type":"Sequence","normalizers":[)", 10000) + repeat("]}", 10000)), Errc::kDepthExceeded,
+       "tokenizer.json"},
+      // K02
+      {"{}", Errc::kMissingKey, "model"},
+      {R"({"model":null})", Errc::kMissingKey, "model"},
+      {R"({"model":[]})", Errc::kTypeMismatch, "model"},
+      {R"({"model":{"vocab":{"a":0}}})", Errc::kMissingKey, "model.type"},
+      {change(kBpe, "\"BPE\"", "\"RWKV\""), Errc::kUnsupported, "'RWKV'"},
+      {change(kBpe, "\"BPE\"", "7"), Errc::kTypeMismatch, "model.type"},
+      // K03
+      {vocab(R"({"<unk>":0,"a":1,"b":1,"ab":3,"aab":4})"), Errc::kVocabInvalid, "model.vocab[\"b\"]"},
+      {vocab(R"({"<unk>":0,"a":1,"a":2,"ab":3,"aab":4})"), Errc::kDuplicate, "tokenizer.json"},
+      {vocab(R"({"<unk>":0,"a":-1,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "model.vocab[\"a\"]"},
+      {vocab(R"({"<unk>":0,"a":2147483648,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "model.vocab[\"a\"]"},
+      {vocab(R"({"<unk>":0,"a":1e300,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "model.vocab[\"a\"]"},
+      {vocab(R"({"<unk>":0,"a":1.5,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "model.vocab[\"a\"]"},
+      {vocab(R"({"<unk>":0,"a":"1","b":2,"ab":3,"aab":4})"), Errc::kTypeMismatch, "model.vocab[\"a\"]"},
+      {vocab(R"({"<unk>":0,"a":7,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "id"},
+      {vocab("{}"), Errc::kVocabInvalid, "model.vocab"},
+      {vocab("[]"), Errc::kTypeMismatch, "model.vocab"},
+      {change(kBpe, "\"vocab\"", "\"vocabulary\""), Errc::kMissingKey, "model.vocab"},
+      // K04, K05
+      {merges(R"(["a b","b b"])"), Errc::kVocabInvalid, "model.merges[1]"},
+      {merges(R"(["a b","a nosuch"])"), Errc::kVocabInvalid, "'nosuch'"},
+      {merges(R"(["a b","a "])"), Errc::kVocabInvalid, "model.merges[1]"},
+      {merges(R"(["a b","a b b"])"), Errc::kVocabInvalid, "model.merges[1]"},
+      {merges(R"(["a b",["a","b","b"]])"), Errc::kVocabInvalid, "model.merges[1]"},
+      {merges(R"(["a b",["a",1]])"), Errc::kTypeMismatch, "model.merges[1][1]"},
+      {merges(R"(["a b",7])"), Errc::kTypeMismatch, "model.merges[1]"},
+      {merges(R"("a b")"), Errc::kTypeMismatch, "model.merges"},
+      {change(kBpe, "\"merges\"", "\"merge\""), Errc::kMissingKey, "model.merges"},
+      // K06
+      {change(kBpe, "\"unk_token\"", "\"continuing_subword_prefix\":\"###\",\"unk_token\""), Errc::kVocabInvalid,
+       "shorter than the prefix"},
+      // K07
+      {added(R"({"id":1,"content":"<x>"})"), Errc::kVocabInvalid, "added_tokens[1]"},
+      {added(R"({"id":2147483648,"content":"<x>"})"), Errc::kVocabInvalid, "added_tokens[1].id"},
+      {added(R"({"id":4000000,"content":"<x>"})"), Errc::kVocabInvalid, "added_tokens[1]"},
+      {added(R"({"id":-1,"content":"<x>"})"), Errc::kVocabInvalid, "added_tokens[1].id"},
+      {added(R"({"id":6,"content":""})"), Errc::kVocabInvalid, "added_tokens[1].content"},
+      {added(R"({"content":"<x>"})"), Errc::kMissingKey, "added_tokens[1].id"},
+      {added(R"({"id":6,"content":"<x>","lstrip":1})"), Errc::kTypeMismatch, "added_tokens[1].lstrip"},
+      {added("7"), Errc::kTypeMismatch, "added_tokens[1]"},
+      {added(many), Errc::kLimitExceeded, "added_tokens"},
+      // K09
+      {normalizer(R"({"type":"Precompiled","precompiled_charsmap":"!!!!"})"), Errc::kVocabInvalid, "normalizer"},
+      {normalizer(R"({"type":"Precompiled","precompiled_charsmap":"AA=="})"), Errc::kVocabInvalid, "normalizer"},
+      {normalizer(R"({"type":"Precompiled","precompiled_charsmap":"/////w=="})"), Errc::kVocabInvalid, "normalizer"},
+      // K10
+      {cutter(R"({"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated","invert":false})"), Errc::kUnsupported,
+       "pre_tokenizer"},
+      {cutter(R"({"type":"Split","pattern":{"Regex":"(a)\\1"},"behavior":"Isolated","invert":false})"),
+       Errc::kUnsupported, "pre_tokenizer"},
+      {cutter(R"({"type":"Nosuch"})"), Errc::kUnsupported, "pre_tokenizer"},
+      // K11
+      {decoder(R"({"type":"Strip","content":" ","start":9223372036854775808,"stop":0})"), Errc::kVocabInvalid,
+       "decoder.start"},
+      {decoder(R"({"type":"Strip","content":"","start":1,"stop":0})"), Errc::kVocabInvalid, "decoder.content"},
+      {decoder(R"({"type":"Replace","pattern":{"String":""},"content":"x"})"), Errc::kVocabInvalid, "decoder.pattern"},
+      {normalizer(R"({"type":"Replace","pattern":{"String":""},"content":"x"})"), Errc::kVocabInvalid, "normalizer"},
+      {cutter(R"({"type":"FixedLength","length":0})"), Errc::kVocabInvalid, "pre_tokenizer"},
+      {decoder(R"({"type":"Nosuch"})"), Errc::kUnsupported, "decoder.type"},
+      {decoder(R"({"type":"Sequence","decoders":[{"type":"Fuse"},{}]})"), Errc::kMissingKey,
+       "decoder.decoders[1].type"},
+      // K12
+      {change(kBpe, R"("ids":[5])", R"("ids":[99])"), Errc::kVocabInvalid, "post_processor.single[0]"},
+      {change(kBpe, R"("special_tokens":{"<s>")", R"("special_tokens":{"<t>")"), Errc::kVocabInvalid,
+       "post_processor.single[0]"},
+      {change(kBpe, R"({"Sequence":{"id":"A","type_id":0}})", "7"), Errc::kTypeMismatch, "post_processor.single[1]"},
+      {change(kBpe, R"(,{"Sequence":{"id":"A","type_id":0}})", ""), Errc::kUnsupported, "post_processor.single"},
+      // K14
+      {change(kUnigram, "-1.5", "\"NaN\""), Errc::kTypeMismatch, "model.vocab[1]"},
+      {change(kUnigram, "-1.5", "-1e999"), Errc::kBadJson, "tokenizer.json"},
+      {change(kUnigram, "\"unk_id\":0", "\"unk_id\":3"), Errc::kVocabInvalid, "model.unk_id"},
+      {change(kUnigram, "\"unk_id\":0", "\"unk_id\":-1"), Errc::kVocabInvalid, "model.unk_id"},
+      {change(kUnigram, R"([["<unk>",0.0],["a",-1.5],["aa",-2]])", "[]"), Errc::kVocabInvalid, "model.vocab"},
+      {change(kUnigram, R"(["a",-1.5])", R"(["a"])"), Errc::kTypeMismatch, "model.vocab[1]"},
+      // K15
+      {change(kWordPiece, ":100", ":0"), Errc::kBadValue, "max_input_chars_per_word"},
+      {change(kWordPiece, ":100", ":9223372036854775808"), Errc::kBadValue, "max_input_chars_per_word"},
+      {change(kWordPiece, ":100", ":-1"), Errc::kBadValue, "max_input_chars_per_word"},
+  };
+  for (const std::string& base : {kBpe, kUnigram, kWordPiece}) REQUIRE(load(base).ok());
+  for (const Case& c : cases) {
+    AllocationScope scope;
+    const corbel::Result<Tokenizer> result = load(c.json);
+    const std::size_t largest = scope.stats().largest;
+    CAPTURE(c.json.substr(0, 400), c.place);
+    REQUIRE_FALSE(result.ok());
+    CAPTURE(std::string(result.status().message()));
+    CHECK(result.status().code() == c.code);
+    CHECK(result.status().message().find(c.place) != std::string_view::npos);
+    CHECK(largest <= c.json.size() + (1u << 20));
+  }
+  // K13: truncation and padding change nothing.
+  const Tokenizer padded =
+      load(
+          change(
+              kBpe, "\"normalizer\"",
+              R"("truncation":{"max_length":1,"stride":5},"padding":{"strategy":{"Fixed":1099511627776}},"normalizer")"))
+          .value();
+  CHECK(encode(padded, "aabab") == Ids{4, 3});
+  // K16: a text that grows and grows.
+  std::string grow;
+  for (int at = 0; at < 12; ++at) {
+    grow += std::string(at == 0 ? "" : ",") + R"({"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaa"})";
+  }
+  const Tokenizer growing = load(normalizer(R"({"type":"Sequence","normalizers":[)" + grow + "]}")).value();
+  CHECK(growing.encode(std::string(1 << 16, 'a')).status().code() == Errc::kLimitExceeded);
+}
+
+TEST_CASE("tokenizer.json: every truncation and every changed byte is an error or a file that works",
+          "[tokenizer][hf][malformed]") {
+  std::size_t errors = 0;
+  std::size_t loads = 0;
+  const auto check = [&](const std::string& json) {
+    const corbel::Result<Tokenizer> result = load(json);
+    if (!result.ok()) {
+      ++errors;
+      REQUIRE_FALSE(result.status().message().empty());
+      return;
+    }
+    ++loads;
+    const corbel::Result<Ids> ids = result->encode("aab<s> <x>_");
+    for (const TokenId id : ids.ok() ? *ids : Ids{}) {
+      REQUIRE(id >= 0);
+      REQUIRE(static_cast<std::size_t>(id) < result->size());
+    }
+  };
+  for (const std::string& base : {kBpe, kUnigram, kWordPiece}) {
+    for (std::size_t end = 0; end < base.size(); ++end) check(base.substr(0, end));
+    for (std::size_t at = 0; at < base.size(); ++at) {
+      for (const char c : {'\0', '\xFF', '0', '"', '-'}) {
+        std::string changed = base;
+        changed[at] = c;
+        check(changed);
+      }
+    }
+  }
+  CHECK(errors > 3000);
+  CHECK(loads > 100);
+}
+
+TEST_CASE("tokenizer.json: two thousand added tokens that are prefixes of each other", "[tokenizer][hf]") {
+  std::string list;
+  std::string piece;
+  for (int at = 0; at < 2000; ++at) {
+    piece += 'z';
+    list += ",{\"id\":" + std::to_string(7 + at) + ",\"content\":\"" + piece + "\"}";
+  }
+  const Tokenizer tokenizer =
+      load(change(kBpe, R"(,{"id":6,"content":"<x>","special":false})", R"(,{"id":6,"content":"<x>"})" + list)).value();
+  CHECK(encode(tokenizer, std::string(4500, 'z')) == Ids{2006, 2006, 506});
+}
+
+TEST_CASE("tokenizer_config.json: tokens around a text, roles, and tokens that end a reply", "[tokenizer][hf]") {
+  const Tokenizer plain = load(kBpe).value();
+  CHECK(plain.adds_bos());
+  CHECK(plain.bos() == 5);
+  CHECK(encode(plain, "ab", false, true) == Ids{5, 3});
+  const Tokenizer without = load(kBpe, R"({"add_bos_token":false,"bos_token":"<s>"})").value();
+  CHECK_FALSE(without.adds_bos());
+  CHECK(encode(without, "ab", false, true) == Ids{3});
+  const Tokenizer both =
+      load(kBpe, R"({"add_bos_token":true,"add_eos_token":true,"bos_token":{"content":"<s>"},"eos_token":"<x>"})",
+           R"({"eos_token_id":[4,6]})")
+          .value();
+  CHECK(encode(both, "ab", false, true) == Ids{5, 3, 6});
+  CHECK(both.eos() == 6);
+  CHECK(both.is_end_of_generation(4));
+  CHECK(both.is_end_of_generation(6));
+  CHECK_FALSE(both.is_end_of_generation(3));
+  const Tokenizer more =
+      load(kBpe, R"({"added_tokens_decoder":{"7":{"content":"<more>","special":true}},"eos_token":"<more>"})").value();
+  CHECK(encode(more, "ab<more>", true) == Ids{3, 7});
+  CHECK(more.eos() == 7);
+  CHECK(load(kBpe, R"({"added_tokens_decoder":{"x":{"content":"<more>"}}})").status().code() == Errc::kVocabInvalid);
+  CHECK(load(kBpe, R"({"bos_token":7})").status().code() == Errc::kTypeMismatch);
+  CHECK(load(kBpe, R"({"add_bos_token":"yes"})").status().code() == Errc::kTypeMismatch);
+  CHECK(load(kBpe, "", R"({"eos_token_id":99})").status().code() == Errc::kVocabInvalid);
+  CHECK(load(kBpe, "", R"({"eos_token_id":[)" + repeat("1,", 1000000) + "1]}").status().code() == Errc::kLimitExceeded);
+  // As GPT-2 was published.
+  TokenizerDocuments documents;
+  const std::string vocabulary = R"({"h":0,"e":1,"he":2,"<|endoftext|>":3})";
+  documents.vocab_json = vocabulary;
+  documents.merges_txt = "#version: 0.2\nh e\n";
+  documents.tokenizer_config = R"({"eos_token":"<|endoftext|>"})";
+  const Tokenizer gpt2 = Tokenizer::from_documents(documents).value();
+  CHECK(encode(gpt2, "he<|endoftext|>", true) == Ids{2, 3});
+  CHECK(gpt2.is_control(3));
+}
+
+TEST_CASE("tokenizer.json: a folder's tokenizer in a GGUF file gives the same ids", "[tokenizer][hf]") {
+  const Value texts = corbel::json::parse(read_file(test_data("tokenizers/texts.json"))).value();
+  const std::pair<const char*, const char*> expressible[] = {
+      {"gpt2", "gpt-2"},  {"llama3", "llama-bpe"}, {"smollm", "smollm"}, {"gpt_oss", "gpt-4o"}, {"tekken", "tekken"},
+      {"bloom", "bloom"}, {"llama2", ""},          {"llama2_new", ""},   {"bert", ""}};
+  std::size_t keys_alone = 0;
+  for (const char* name : kFamilies) {
+    CAPTURE(name);
+    const std::string json = family_json(name);
+    const Tokenizer folder = load(json).value();
+    TokenizerDocuments documents;
+    documents.tokenizer_json = json;
+    Metadata metadata;
+    REQUIRE(corbel::set_tokenizer_metadata(documents, metadata).ok());
+    const Tokenizer file = Tokenizer::from_metadata(metadata).value();
+    for (const Value& text : texts.items()) {
+      CHECK(encode(file, text.as_string(), true, true) == encode(folder, text.as_string(), true, true));
+    }
+    CHECK(metadata.get_string("tokenizer.ggml.model").ok());
+    CHECK(metadata.find("tokenizer.ggml.tokens")->size() == folder.size());
+    // What other programs read: the keys without the document.
+    for (const auto& [family, pre] : expressible) {
+      if (std::string_view(family) != name) continue;
+      CHECK(metadata.get_string_or("tokenizer.ggml.pre", "").value() == pre);
+      REQUIRE(metadata.erase("tokenizer.huggingface.json"));
+      const Tokenizer keys = Tokenizer::from_metadata(metadata).value();
+      for (const Value& text : texts.items()) {
+        CAPTURE(std::string(text.as_string()));
+        // A GGUF file cannot say that a text which starts with a space gets no other.
+        if (family == std::string_view("llama2_new") && text.as_string().substr(0, 1) == " ") continue;
+        CHECK(encode(keys, text.as_string()) == encode(folder, text.as_string()));
+      }
+      ++keys_alone;
+    }
+  }
+  CHECK(keys_alone == std::size(expressible));
+}
+
+TEST_CASE("tokenizer.json: time is linear in the text, on a small stack", "[tokenizer][hf][linear]") {
+  constexpr std::size_t kUnit = kSanitized ? std::size_t{1} << 14 : std::size_t{1} << 17;
+  const auto random_bytes = [](std::size_t bytes) {
+    std::mt19937 random(3);
+    std::string text(bytes, ' ');
+    for (char& c : text) c = static_cast<char>(random());
+    return text;
+  };
+  const char* units[] = {"a", " ", "\n", "\xCC\x81", "\xF0\x9F\x99\x82", "<", "z"};
+  for (const char* name : {"bert", "flags", "gemma", "llama2", "llama2_new", "openai_gpt", "qwen2", "t5",
+                           "unigram_bytes", "unk_bpe", "word_level", "xlm", "subword_prefix"}) {
+    const Tokenizer tokenizer = load(family_json(name)).value();
+    for (std::size_t kind = 0; kind <= std::size(units); ++kind) {
+      std::uint64_t steps[2] = {};
+      bool ok[2] = {};
+      for (const std::size_t size : {std::size_t{1}, std::size_t{2}}) {
+        const std::string text =
+            kind == std::size(units) ? random_bytes(size * kUnit) : repeat(units[kind], size * kUnit / 4);
+        REQUIRE(on_small_stack([&] {
+          const corbel::text::TextSpan span = {text.size(), true};
+          ok[size - 1] = tokenizer.model()->encode(text, {&span, 1}, false, steps[size - 1]).ok();
+        }));
+      }
+      CAPTURE(name, kind, steps[0], steps[1]);
+      CHECK(ok[0]);
+      CHECK(ok[1]);
+      CHECK(static_cast<double>(steps[1]) <= 2.3 * static_cast<double>(steps[0]));
+    }
+  }
+}
