@@ -98,6 +98,9 @@ class Conversation {
     detail::ChatRecord record;
     CORBEL_RETURN_IF_ERROR(detail::guard([&] { return prepare(text, options, messages, record); }));
     const std::size_t kept = sequence_.size();
+    if (kept == 0)  // later turns will go on
+      CORBEL_RETURN_IF_ERROR(sequence_.plan_length(static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(model_.spec().context_length, sequence_.cache().capacity()))));
     Result<GenerateResult> reply =
         detail::generate(*batch_, sequence_, sampler, std::span<const TokenId>(record.tokens).subspan(kept),
                          std::span<const Role>(record.roles).subspan(kept), options, cancel_.get(), callback);

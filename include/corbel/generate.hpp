@@ -192,6 +192,10 @@ class Generation {
                         " do not fit: the model has " + std::to_string(model().spec().context_length) +
                         " positions, the cache " + std::to_string(sequence_.cache().capacity()));
     }
+    if (sequence_.empty() && sequence_.planned_length() == 0) {
+      const std::uint64_t wanted = options_.max_tokens != 0 ? prompt_.size() + options_.max_tokens : capacity();
+      CORBEL_RETURN_IF_ERROR(sequence_.plan_length(static_cast<std::uint32_t>(std::min(wanted, capacity()))));
+    }
     std::vector<TokenId> context(sequence_.tokens().begin(), sequence_.tokens().end());
     context.insert(context.end(), prompt_.begin(), prompt_.end());
     return sampler_.start(context, options_.choice);

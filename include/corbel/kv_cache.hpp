@@ -100,7 +100,8 @@ class Sequence {
       : cache_(other.cache_),
         tokens_(std::move(other.tokens_)),
         roles_(std::move(other.roles_)),
-        blocks_(std::move(other.blocks_)) {
+        blocks_(std::move(other.blocks_)),
+        planned_(other.planned_) {
     other.clear_lists();
   }
   Sequence& operator=(Sequence&& other) noexcept {
@@ -110,6 +111,7 @@ class Sequence {
       tokens_ = std::move(other.tokens_);
       roles_ = std::move(other.roles_);
       blocks_ = std::move(other.blocks_);
+      planned_ = other.planned_;
       other.clear_lists();
     }
     return *this;
@@ -127,6 +129,21 @@ class Sequence {
   /// Blocks held; shared ones count in full.
   std::size_t num_blocks() const noexcept { return blocks_.size(); }
 
+  /// Says for how many tokens the sequence is meant. Matters only to models whose rotary embedding depends on the
+  /// length (rope scaling "longrope" and "dynamic", docs/adr/0010-rope-by-planned-length.md), and there decides its
+  /// results: a prompt that is fed in pieces needs the same number as one fed at once. Not told, it is the number of
+  /// tokens of the first piece; generate() and Conversation tell it. Holds until the sequence is empty again.
+  /// kInvalidArgument where tokens are in the cache already, or for 0.
+  Status plan_length(std::uint32_t tokens) {
+    if (!tokens_.empty() || tokens == 0)
+      return Status(Errc::kInvalidArgument, "plan_length: " + std::to_string(tokens) + " tokens, the sequence has " +
+                                                std::to_string(tokens_.size()));
+    planned_ = tokens;
+    return {};
+  }
+  /// 0: not known yet.
+  std::uint32_t planned_length() const noexcept { return planned_; }
+
   /// A second sequence with the same tokens, sharing all blocks. Costs no cache memory until one of the two grows.
   Result<Sequence> fork() const {
     return detail::guard([&]() -> Result<Sequence> {
@@ -134,6 +151,7 @@ class Sequence {
       copy.tokens_ = tokens_;
       copy.roles_ = roles_;
       copy.blocks_ = blocks_;
+      copy.planned_ = planned_;
       cache_.state_->pool.share(blocks_);
       return copy;
     });
@@ -148,6 +166,7 @@ class Sequence {
     blocks_.resize(keep);
     tokens_.resize(size);
     roles_.resize(size);
+    if (size == 0) planned_ = 0;
     return {};
   }
   /// Forgets everything and gives all blocks back.
@@ -162,12 +181,14 @@ class Sequence {
     tokens_.clear();
     roles_.clear();
     blocks_.clear();
+    planned_ = 0;
   }
 
   KVCache<B> cache_;
   std::vector<TokenId> tokens_;
   std::vector<Role> roles_;
   std::vector<std::int32_t> blocks_;
+  std::uint32_t planned_ = 0;  // tokens for which the sequence is meant; 0: not known yet
 };
 
 CORBEL_NAMESPACE_END

@@ -36,6 +36,8 @@ struct LoadOptions {
   ProgressCallback progress = nullptr;
   /// How the file is opened (by load(path) only).
   OpenOptions open = {};
+  /// Inputs of linears whose quantization scheme rounds them: kept in float32, or rounded as the scheme says.
+  models::ActivationRounding activations = models::ActivationRounding::kNever;
   /// Which passes run; for tests and for looking at programs.
   graph::PassOptions passes = {};
 };
@@ -48,6 +50,17 @@ inline std::uint64_t source_bytes(const hal::Program& program) {
   for (const hal::WeightSpec& spec : program.weights)
     for (const hal::WeightPart& part : spec.parts) sum += part.rows * part.row_bytes();
   return sum;
+}
+
+/// Whether a checkpoint has a tokenizer at all; a GGUF file must, or say that it has none.
+inline bool has_tokenizer(const Checkpoint& checkpoint) {
+  if (checkpoint.format() == CheckpointFormat::kGguf) {
+    const Result<std::string_view> kind = checkpoint.metadata().get_string("tokenizer.ggml.model");
+    return !kind.ok() || (*kind != "no_vocab" && *kind != "none");
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
+    if (checkpoint.has_document(name)) return true;
+  return false;
 }
 
 /// Turns reads of weight bytes into calls of the progress callback, which only ever runs on the loading thread.
@@ -79,9 +92,9 @@ class LoadProgress {
 template <hal::Backend B = DefaultBackend>
 class Model {
  public:
-  /// Loads a GGUF file. Errors: those of Checkpoint::open, of models::read_model_spec, missing_tensor, shape_mismatch,
-  /// bad_value (a NaN or infinite scale), vocab_invalid, unsupported, out_of_memory, cancelled; messages start with the
-  /// file's name.
+  /// Loads what Checkpoint::open opens: a GGUF file, a Hugging Face folder. Errors: those of Checkpoint::open, of
+  /// models::read_model_spec, missing_tensor, shape_mismatch, bad_value (a NaN or infinite scale), vocab_invalid,
+  /// unsupported, out_of_memory, cancelled; messages start with the file's name.
   static Result<Model> load(const std::string& path, const Context& context, const LoadOptions& options = {}) {
     CORBEL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path, context, options.open));
     return load(checkpoint, context, options);
@@ -127,7 +140,10 @@ class Model {
   static Result<Model> load_checkpoint(const Checkpoint& checkpoint, const Context& context,
                                        const LoadOptions& options) {
     CORBEL_ASSIGN_OR_RETURN(models::ModelSpec spec, models::read_model_spec(checkpoint));
-    CORBEL_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::from_checkpoint(checkpoint));
+    Tokenizer tokenizer;  // stays empty, and says so when used, for a folder without the files of one
+    if (detail::has_tokenizer(checkpoint)) {
+      CORBEL_ASSIGN_OR_RETURN(tokenizer, Tokenizer::from_checkpoint(checkpoint));
+    }
     CORBEL_ASSIGN_OR_RETURN(B backend, B::create(context));
 
     std::shared_ptr<detail::LoadProgress> progress;
@@ -137,7 +153,8 @@ class Model {
       observer = std::make_shared<const models::ReadObserver>(
           [progress](std::uint64_t bytes) { return progress->advance(bytes); });
     }
-    CORBEL_ASSIGN_OR_RETURN(hal::Program program, models::build_program(checkpoint, spec, observer));
+    CORBEL_ASSIGN_OR_RETURN(hal::Program program,
+                            models::build_program(checkpoint, spec, observer, options.activations));
     graph::run_passes(program, options.passes);
     for (const hal::Op& op : program.ops)
       if (!backend.supports(op, program))

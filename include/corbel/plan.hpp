@@ -39,7 +39,10 @@ template <hal::Backend B = DefaultBackend>
 Result<MemoryPlan> plan_memory(const Checkpoint& checkpoint, const Context& context, const PlanOptions& options = {}) {
   return detail::guard([&]() -> Result<MemoryPlan> {
     CORBEL_ASSIGN_OR_RETURN(const models::ModelSpec spec, models::read_model_spec(checkpoint));
-    CORBEL_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::from_checkpoint(checkpoint));
+    Tokenizer tokenizer;
+    if (detail::has_tokenizer(checkpoint)) {
+      CORBEL_ASSIGN_OR_RETURN(tokenizer, Tokenizer::from_checkpoint(checkpoint));
+    }
     CORBEL_ASSIGN_OR_RETURN(const B backend, B::create(context));
     CORBEL_ASSIGN_OR_RETURN(hal::Program program, models::build_program(checkpoint, spec));
     graph::run_passes(program, options.passes);
@@ -54,7 +57,8 @@ Result<MemoryPlan> plan_memory(const Checkpoint& checkpoint, const Context& cont
         blocks * backend.kv_layout({program.kv_layers, options.cache.block_tokens, options.cache.type}).block_bytes;
     const std::uint64_t positions = std::min<std::uint64_t>(spec.context_length, blocks * block_tokens);
     const hal::BatchLimits limits = {options.batch.max_rows, options.batch.max_wanted, options.batch.max_sequences,
-                                     static_cast<std::uint32_t>((positions + block_tokens - 1) / block_tokens)};
+                                     static_cast<std::uint32_t>((positions + block_tokens - 1) / block_tokens),
+                                     models::num_length_frequencies(spec)};
     plan.arena = graph::plan_arena(program, limits.max_rows, limits.max_wanted, options.passes.reuse_memory).bytes;
     plan.workspace = backend.workspace_bytes(program, limits);
     plan.staging =

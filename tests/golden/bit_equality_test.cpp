@@ -98,6 +98,8 @@ TEST_CASE("bit equality on ref", "[bits][ref]") {
   for (const char* name : {"llama-gqa", "gemma3-text", "llama-q4_k_m"})
     check_equality<RefBackend>(test_data("golden/") + name + "/model.gguf", one, two, 100, KvType::kF32);
   check_equality<RefBackend>(test_data("golden/qwen3/model.gguf"), one, two, 100, KvType::kBF16);
+  for (const char* name : {"gpt-oss", "deepseek-v2-lite"})
+    check_equality<RefBackend>(test_data("golden/") + name, one, two, 60, KvType::kF16);
 }
 
 #if CORBEL_HAS_CPU
@@ -109,7 +111,19 @@ TEST_CASE("bit equality on cpu at every ISA level", "[bits][cpu]") {
       check_equality<CpuBackend>(test_data("golden/") + name + "/model.gguf", one, two, 100, KvType::kF32);
     check_equality<CpuBackend>(test_data("golden/qwen3/model.gguf"), one, two, 100, KvType::kBF16);
     check_equality<CpuBackend>(test_data("golden/qwen3/model.gguf"), one, two, 100, KvType::kF16);
+    // Mixtures of experts: sinks, windows and biases; latent attention.
+    for (const char* name : {"gpt-oss", "deepseek-v2-lite"}) {
+      check_equality<CpuBackend>(test_data("golden/") + name, one, two, 100, KvType::kF32);
+      check_equality<CpuBackend>(test_data("golden/") + name, one, two, 100, KvType::kF16);
+    }
   }
+}
+
+TEST_CASE("bit equality of quantized experts", "[bits][cpu]") {
+  const std::string root = shared_data("golden_quantized", "bit equality of quantized experts");
+  if (root.empty()) return;
+  const IsaLevel level = detected_isa();
+  check_equality<CpuBackend>(root + "/mxfp4-gpt-oss", context_at(level, 1), context_at(level, 2), 100, KvType::kF16);
 }
 
 TEST_CASE("bit equality of a real prompt of 64 tokens", "[bits][cpu][real]") {

@@ -6,6 +6,7 @@
 #include <corbel/error.hpp>
 #include <corbel/hal/program.hpp>
 #include <corbel/models/model_spec.hpp>
+#include <corbel/models/weight_source.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -14,14 +15,18 @@
 CORBEL_NAMESPACE_BEGIN
 namespace models {
 
-/// Sees every read of weight bytes; false stops the load with Errc::kCancelled. May be called from any thread.
-using ReadObserver = std::function<bool(std::uint64_t bytes)>;
+/// What becomes of the inputs of linears whose quantization scheme rounds them.
+enum class ActivationRounding : std::uint8_t {
+  kNever,     ///< they stay float32: the more exact result
+  kAsStored,  ///< they are rounded as the scheme says
+};
 
 /// The program in textbook form, before any pass. Checks that every tensor is there with the right shape:
-/// missing_tensor, shape_mismatch, unsupported (a quantized norm), naming the tensor. Weight sources read from the
-/// checkpoint and keep it alive.
+/// missing_tensor, shape_mismatch, unsupported (a quantized norm, a rounding of inputs that no op can do), naming the
+/// tensor. Weight sources read from the checkpoint and keep it alive.
 CORBEL_API Result<hal::Program> build_program(const Checkpoint& checkpoint, const ModelSpec& spec,
-                                              std::shared_ptr<const ReadObserver> observer = nullptr);
+                                              std::shared_ptr<const ReadObserver> observer = nullptr,
+                                              ActivationRounding rounding = ActivationRounding::kNever);
 
 }  // namespace models
 CORBEL_NAMESPACE_END

@@ -1,0 +1,606 @@
+// Definitions of models/architecture.hpp: the table.
+#pragma once
+
+#include <corbel/models/architecture.hpp>
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+namespace detail {
+
+using Rule = TensorNames::Rule;
+
+// ---- names -------------------------------------------------------
+
+inline constexpr Rule kLlamaRules[] = {
+    {"token_embd", "embed_tokens"},
+    {"output_norm", "norm"},
+    {"output", "lm_head"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn_sinks.weight", "self_attn.sinks"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
+    {"ffn_gate_exps", "mlp.experts.{}.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.{}.up_proj"},
+    {"ffn_down_exps", "mlp.experts.{}.down_proj"},
+    {"ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"},
+    {"ffn_gate_up_exps.bias", "mlp.experts.gate_up_proj_bias"},
+    {"ffn_down_stacked_exps.weight", "mlp.experts.down_proj"},
+    {"ffn_down_stacked_exps.bias", "mlp.experts.down_proj_bias"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+inline constexpr TensorNames kLlamaNames = {"layers.", kLlamaRules, nullptr};
+
+inline constexpr Rule kSandwichRules[] = {
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+};
+inline constexpr TensorNames kSandwichNames = {"layers.", kSandwichRules, &kLlamaNames};
+
+inline constexpr Rule kPhi3Rules[] = {{"ffn_up", "mlp.gate_up_proj"}};
+inline constexpr TensorNames kPhi3Names = {"layers.", kPhi3Rules, &kLlamaNames};
+
+inline constexpr Rule kGlm4Rules[] = {
+    {"post_attention_norm", "post_self_attn_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+};
+inline constexpr TensorNames kGlm4Names = {"layers.", kGlm4Rules, &kPhi3Names};
+
+inline constexpr Rule kMixtralRules[] = {
+    {"ffn_gate_inp", "block_sparse_moe.gate"},
+    {"ffn_gate_exps", "block_sparse_moe.experts.{}.w1"},
+    {"ffn_up_exps", "block_sparse_moe.experts.{}.w3"},
+    {"ffn_down_exps", "block_sparse_moe.experts.{}.w2"},
+};
+inline constexpr TensorNames kMixtralNames = {"layers.", kMixtralRules, &kLlamaNames};
+
+inline constexpr Rule kQwen2MoeRules[] = {
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
+};
+inline constexpr TensorNames kQwen2MoeNames = {"layers.", kQwen2MoeRules, &kLlamaNames};
+
+inline constexpr Rule kGraniteMoeRules[] = {
+    {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+    {"ffn_gate_up_exps.weight", "block_sparse_moe.input_linear.weight"},
+    {"ffn_down_stacked_exps.weight", "block_sparse_moe.output_linear.weight"},
+};
+inline constexpr TensorNames kGraniteMoeNames = {"layers.", kGraniteMoeRules, &kLlamaNames};
+
+inline constexpr Rule kGptOssRules[] = {{"ffn_gate_inp", "mlp.router"}};
+inline constexpr TensorNames kGptOssNames = {"layers.", kGptOssRules, &kLlamaNames};
+
+inline constexpr Rule kHunyuanRules[] = {
+    {"attn_q_norm", "self_attn.query_layernorm"},
+    {"attn_k_norm", "self_attn.key_layernorm"},
+};
+inline constexpr TensorNames kHunyuanNames = {"layers.", kHunyuanRules, &kLlamaNames};
+
+inline constexpr Rule kStableLmRules[] = {
+    {"attn_q_norm", "self_attn.q_layernorm.norms.{}"},
+    {"attn_k_norm", "self_attn.k_layernorm.norms.{}"},
+};
+inline constexpr TensorNames kStableLmNames = {"layers.", kStableLmRules, &kLlamaNames};
+
+inline constexpr Rule kStarcoder2Rules[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
+inline constexpr TensorNames kStarcoder2Names = {"layers.", kStarcoder2Rules, &kLlamaNames};
+
+inline constexpr Rule kPhiRules[] = {
+    {"output_norm", "final_layernorm"},
+    {"attn_output", "self_attn.dense"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"ffn_up", "mlp.fc1"},
+    {"ffn_down", "mlp.fc2"},
+};
+inline constexpr TensorNames kPhiNames = {"layers.", kPhiRules, &kLlamaNames};
+
+inline constexpr Rule kGpt2Rules[] = {
+    {"token_embd", "wte"},  {"position_embd", "wpe"},    {"output_norm", "ln_f"},        {"output", "lm_head"},
+    {"attn_norm", "ln_1"},  {"attn_qkv", "attn.c_attn"}, {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
+    {"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"},
+};
+inline constexpr TensorNames kGpt2Names = {"h.", kGpt2Rules, nullptr};
+
+inline constexpr Rule kGptJRules[] = {
+    {"token_embd", "wte"},     {"output_norm", "ln_f"},    {"output", "lm_head"},     {"attn_norm", "ln_1"},
+    {"attn_q", "attn.q_proj"}, {"attn_k", "attn.k_proj"},  {"attn_v", "attn.v_proj"}, {"attn_output", "attn.out_proj"},
+    {"ffn_up", "mlp.fc_in"},   {"ffn_down", "mlp.fc_out"},
+};
+inline constexpr TensorNames kGptJNames = {"h.", kGptJRules, nullptr};
+
+inline constexpr Rule kGptNeoxRules[] = {
+    {"token_embd", "embed_in"},
+    {"output_norm", "final_layer_norm"},
+    {"output", "embed_out"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_qkv", "attention.query_key_value"},
+    {"attn_output", "attention.dense"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+};
+inline constexpr TensorNames kGptNeoxNames = {"layers.", kGptNeoxRules, nullptr};
+
+inline constexpr Rule kBloomRules[] = {
+    {"token_embd", "word_embeddings"},
+    {"token_embd_norm", "word_embeddings_layernorm"},
+    {"output_norm", "ln_f"},
+    {"output", "lm_head"},
+    {"attn_norm", "input_layernorm"},
+    {"attn_qkv", "self_attention.query_key_value"},
+    {"attn_output", "self_attention.dense"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+};
+inline constexpr TensorNames kBloomNames = {"h.", kBloomRules, nullptr};
+
+// Falcon with two norms calls that of the feed-forward ln_mlp; GGUF files call it attn_norm, and attention's
+// attn_norm_2.
+inline constexpr Rule kFalconRules[] = {
+    {"attn_norm", "ln_mlp"},
+    {"attn_norm_2", "ln_attn"},
+    {"attn_norm_only", "input_layernorm"},
+};
+inline constexpr TensorNames kFalconNames = {"h.", kFalconRules, &kBloomNames};
+
+inline constexpr Rule kMptRules[] = {
+    {"token_embd", "wte"},        {"position_embd", "wpe"},     {"output_norm", "norm_f"},
+    {"output", "lm_head"},        {"attn_norm", "norm_1"},      {"attn_qkv", "attn.Wqkv"},
+    {"attn_q_norm", "attn.q_ln"}, {"attn_k_norm", "attn.k_ln"}, {"attn_output", "attn.out_proj"},
+    {"ffn_norm", "norm_2"},       {"ffn_up", "ffn.up_proj"},    {"ffn_down", "ffn.down_proj"},
+};
+inline constexpr TensorNames kMptNames = {"blocks.", kMptRules, nullptr};
+
+}  // namespace detail
+
+// ---- rows --------------------------------------------------------
+
+CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
+  using namespace detail;
+  using hal::ActivationKind;
+  constexpr hal::NormKind kLayerNorm = hal::NormKind::kLayer;
+  static constexpr Architecture kRows[] = {
+      {.name = "llama",
+       .gguf = "llama",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kPermuted,
+       .normalize_experts = true},
+      {.name = "mistral",
+       .gguf = "llama",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kPermuted,
+       .windows = Windows::kAll},
+      {.name = "mixtral",
+       .gguf = "llama",
+       .names = &kMixtralNames,
+       .rope = RopePairs::kPermuted,
+       .rope_base = 1e6,
+       .windows = Windows::kAll,
+       .normalize_experts = true},
+      {.name = "ministral3",
+       .gguf = "mistral3",
+       .aliases = "mistral3",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kPermuted,
+       .windows = Windows::kAll},
+      {.name = "ministral",
+       .gguf = "llama",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kPermuted,
+       .windows = Windows::kAll},
+      {.name = "arcee",
+       .gguf = "arcee",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kPermuted,
+       .activation = ActivationKind::kReluSquared,
+       .gated = false},
+      {.name = "qwen2", .gguf = "qwen2", .names = &kLlamaNames, .windows = Windows::kFrom},
+      {.name = "qwen2_moe", .gguf = "qwen2moe", .names = &kQwen2MoeNames, .windows = Windows::kFrom},
+      {.name = "qwen3", .gguf = "qwen3", .names = &kLlamaNames, .windows = Windows::kFrom},
+      {.name = "qwen3_moe",
+       .gguf = "qwen3moe",
+       .names = &kLlamaNames,
+       .windows = Windows::kFrom,
+       .normalize_experts = true},
+      {.name = "gemma",
+       .gguf = "gemma",
+       .names = &kLlamaNames,
+       .norm_plus_one = true,
+       .activation = ActivationKind::kGeluTanh,
+       .scaled_embedding = true},
+      {.name = "gemma2",
+       .gguf = "gemma2",
+       .names = &kSandwichNames,
+       .norm_place = NormPlace::kSandwich,
+       .norm_plus_one = true,
+       .activation = ActivationKind::kGeluTanh,
+       .windows = Windows::kPattern,
+       .window_pattern = 2,
+       .scaled_embedding = true},
+      {.name = "gemma3_text",
+       .gguf = "gemma3",
+       .aliases = "gemma3",
+       .names = &kSandwichNames,
+       .rope_base = 1e6,
+       .window_rope_base = 10000,
+       .norm_place = NormPlace::kSandwich,
+       .norm_plus_one = true,
+       .activation = ActivationKind::kGeluTanh,
+       .windows = Windows::kPattern,
+       .window_pattern = 6,
+       .scaled_embedding = true},
+      {.name = "phi",
+       .gguf = "phi2",
+       .names = &kPhiNames,
+       .rotary_part = 0.5f,
+       .norm = kLayerNorm,
+       .parallel = true,
+       .activation = ActivationKind::kGeluTanh,
+       .gated = false},
+      {.name = "phi3", .gguf = "phi3", .names = &kPhi3Names, .fused_gate_up = true, .windows = Windows::kAll},
+      {.name = "gpt2",
+       .gguf = "gpt2",
+       .names = &kGpt2Names,
+       .rope = RopePairs::kNone,
+       .norm = kLayerNorm,
+       .activation = ActivationKind::kGeluTanh,
+       .gated = false,
+       .transposed = true},
+      {.name = "gpt_neox",
+       .gguf = "gptneox",
+       .names = &kGptNeoxNames,
+       .rotary_part = 0.25f,
+       .norm = kLayerNorm,
+       .parallel = true,
+       .activation = ActivationKind::kGelu,
+       .gated = false,
+       .grouped_qkv = true},
+      {.name = "gptj",
+       .gguf = "gptj",
+       .names = &kGptJNames,
+       .rope = RopePairs::kInterleaved,
+       .norm = kLayerNorm,
+       .parallel = true,
+       .activation = ActivationKind::kGeluTanh,
+       .gated = false},
+      {.name = "gpt_bigcode",
+       .gguf = "starcoder",
+       .names = &kGpt2Names,
+       .rope = RopePairs::kNone,
+       .norm = kLayerNorm,
+       .activation = ActivationKind::kGeluTanh,
+       .gated = false,
+       .grouped_qkv = true,
+       .multi_query = true},
+      {.name = "falcon",
+       .gguf = "falcon",
+       .aliases = "RefinedWeb RefinedWebModel",
+       .names = &kFalconNames,
+       .norm = kLayerNorm,
+       .parallel = true,
+       .activation = ActivationKind::kGelu,
+       .gated = false,
+       .grouped_qkv = true,
+       .multi_query = true},
+      {.name = "bloom",
+       .gguf = "bloom",
+       .names = &kBloomNames,
+       .rope = RopePairs::kNone,
+       .alibi = true,
+       .norm = kLayerNorm,
+       .activation = ActivationKind::kGeluTanh,
+       .gated = false,
+       .grouped_qkv = true},
+      {.name = "mpt",
+       .gguf = "mpt",
+       .names = &kMptNames,
+       .rope = RopePairs::kNone,
+       .alibi = true,
+       .norm = kLayerNorm,
+       .qk_norm = QkNorm::kWidth,
+       .activation = ActivationKind::kGelu,
+       .gated = false},
+      {.name = "starcoder2",
+       .gguf = "starcoder2",
+       .names = &kStarcoder2Names,
+       .norm = kLayerNorm,
+       .activation = ActivationKind::kGeluTanh,
+       .gated = false,
+       .windows = Windows::kAll},
+      {.name = "stablelm",
+       .gguf = "stablelm",
+       .aliases = "stablelm_epoch",
+       .names = &kStableLmNames,
+       .rotary_part = 0.25f,
+       .norm = kLayerNorm},
+      {.name = "granite",
+       .gguf = "granite",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kPermuted,
+       .divides_logits = true},
+      {.name = "granitemoe",
+       .gguf = "granitemoe",
+       .names = &kGraniteMoeNames,
+       .rope = RopePairs::kPermuted,
+       .divides_logits = true,
+       .normalize_experts = true},
+      {.name = "olmo2",
+       .gguf = "olmo2",
+       .names = &kSandwichNames,
+       .window_rope_base = 500000,
+       .norm_place = NormPlace::kPost,
+       .qk_norm = QkNorm::kWidth,
+       .windows = Windows::kPattern,
+       .window_pattern = 4},
+      {.name = "olmo3",
+       .gguf = "olmo2",
+       .names = &kSandwichNames,
+       .rope_base = 500000,
+       .window_rope_base = 500000,
+       .norm_place = NormPlace::kPost,
+       .qk_norm = QkNorm::kWidth,
+       .windows = Windows::kPattern,
+       .window_pattern = 4},
+      {.name = "olmoe", .gguf = "olmoe", .names = &kLlamaNames, .qk_norm = QkNorm::kWidth},
+      {.name = "cohere",
+       .gguf = "command-r",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kInterleaved,
+       .norm = kLayerNorm,
+       .parallel = true},
+      {.name = "cohere2",
+       .gguf = "cohere2",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kInterleaved,
+       .no_rope_on_full = true,
+       .norm = kLayerNorm,
+       .parallel = true,
+       .windows = Windows::kPattern,
+       .window_pattern = 4},
+      {.name = "smollm3",
+       .gguf = "smollm3",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kPermuted,
+       .rope_base = 2e6,
+       .no_rope_every = 4,
+       .windows = Windows::kFrom},
+      {.name = "nemotron",
+       .gguf = "nemotron",
+       .names = &kLlamaNames,
+       .rotary_part = 0.5f,
+       .norm = kLayerNorm,
+       .norm_plus_one = true,
+       .activation = ActivationKind::kReluSquared,
+       .gated = false},
+      {.name = "glm4",
+       .gguf = "glm4",
+       .names = &kGlm4Names,
+       .rope = RopePairs::kInterleaved,
+       .rotary_part = 0.5f,
+       .norm_place = NormPlace::kSandwich,
+       .fused_gate_up = true},
+      {.name = "exaone4",
+       .gguf = "exaone4",
+       .names = &kSandwichNames,
+       .no_rope_on_full = true,
+       .norm_place = NormPlace::kPost,
+       .windows = Windows::kPattern,
+       .window_pattern = 4},
+      {.name = "ernie4_5",
+       .gguf = "ernie4_5",
+       .names = &kLlamaNames,
+       .rope = RopePairs::kInterleaved,
+       .rope_base = 500000},
+      {.name = "seed_oss", .gguf = "seed_oss", .names = &kLlamaNames},
+      {.name = "hunyuan_v1_dense", .gguf = "hunyuan-dense", .names = &kHunyuanNames, .qk_norm = QkNorm::kHeadAfter},
+      {.name = "deepseek_v2",
+       .gguf = "deepseek2",
+       .mixer = MixerKind::kLatentAttention,
+       .names = &kLlamaNames,
+       .rope = RopePairs::kInterleaved},
+      {.name = "deepseek_v3",
+       .gguf = "deepseek2",
+       .mixer = MixerKind::kLatentAttention,
+       .names = &kLlamaNames,
+       .rope = RopePairs::kInterleaved,
+       .normalize_experts = true,
+       .expert_score = hal::ScoreKind::kSigmoid},
+      {.name = "gpt_oss",
+       .gguf = "gpt-oss",
+       .names = &kGptOssNames,
+       .rope_base = 150000,
+       .clamped_gate = true,
+       .interleaved_experts = true,
+       .windows = Windows::kPattern,
+       .window_pattern = 2,
+       .normalize_experts = true},
+
+      // Known and not supported: a mixer with a recurrent state.
+      {.name = "mamba", .gguf = "mamba", .aliases = "falcon_mamba", .mixer = MixerKind::kMamba},
+      {.name = "mamba2", .gguf = "mamba2", .mixer = MixerKind::kMamba2},
+      {.name = "jamba", .gguf = "jamba", .mixer = MixerKind::kMamba},
+      {.name = "granitemoehybrid", .gguf = "granitehybrid", .aliases = "bamba", .mixer = MixerKind::kMamba2},
+      {.name = "falcon_h1", .gguf = "falcon-h1", .mixer = MixerKind::kMamba2},
+      {.name = "nemotron_h", .gguf = "nemotron_h", .aliases = "zamba2", .mixer = MixerKind::kMamba2},
+      {.name = "plamo2", .gguf = "plamo2", .aliases = "zamba", .mixer = MixerKind::kMamba},
+      {.name = "qwen3_next", .gguf = "qwen3next", .mixer = MixerKind::kGatedDeltaNet},
+      {.name = "kimi_linear", .gguf = "kimi-linear", .mixer = MixerKind::kGatedDeltaNet},
+      {.name = "lfm2", .gguf = "lfm2", .mixer = MixerKind::kShortConvolution},
+      {.name = "lfm2_moe", .gguf = "lfm2moe", .mixer = MixerKind::kShortConvolution},
+      {.name = "rwkv", .gguf = "rwkv6", .aliases = "rwkv5 rwkv6", .mixer = MixerKind::kLinearRecurrence},
+      {.name = "rwkv7", .gguf = "rwkv7", .mixer = MixerKind::kLinearRecurrence},
+      {.name = "recurrent_gemma", .gguf = "recurrent_gemma", .mixer = MixerKind::kLinearRecurrence},
+  };
+  return kRows;
+}
+
+// ---- look-up -----------------------------------------------------
+
+CORBEL_INLINE const char* mixer_name(MixerKind kind) noexcept {
+  switch (kind) {
+    case MixerKind::kAttention:
+      return "attention";
+    case MixerKind::kLatentAttention:
+      return "latent attention";
+    case MixerKind::kMamba:
+      return "Mamba";
+    case MixerKind::kMamba2:
+      return "Mamba2";
+    case MixerKind::kGatedDeltaNet:
+      return "gated delta net";
+    case MixerKind::kShortConvolution:
+      return "short convolution";
+    case MixerKind::kLinearRecurrence:
+      return "linear recurrence";
+  }
+  return "unknown";
+}
+
+namespace detail {
+
+/// Calls use(name) for the name and each alias of a row.
+template <class Use>
+void each_hf_name(const Architecture& row, const Use& use) {
+  use(std::string_view(row.name));
+  std::string_view rest = row.aliases;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(' '), rest.size());
+    use(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+}
+
+/// Letters to insert, remove or change to get from a to b (Levenshtein).
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace detail
+
+CORBEL_INLINE const Architecture* find_gguf_architecture(std::string_view name) noexcept {
+  for (const Architecture& row : architectures())
+    if (name == row.gguf) return &row;
+  return nullptr;
+}
+
+CORBEL_INLINE const Architecture* find_hf_architecture(std::string_view name) noexcept {
+  const Architecture* found = nullptr;
+  for (const Architecture& row : architectures())
+    detail::each_hf_name(row, [&](std::string_view known) {
+      if (found == nullptr && known == name) found = &row;
+    });
+  return found;
+}
+
+CORBEL_INLINE std::string nearest_architecture(std::string_view name, bool gguf) {
+  std::string_view best;
+  std::size_t best_distance = 0;
+  const auto consider = [&](std::string_view known) {
+    const std::size_t distance = detail::edit_distance(name, known);
+    if (!best.empty() && distance >= best_distance) return;
+    best = known;
+    best_distance = distance;
+  };
+  for (const Architecture& row : architectures()) {
+    if (gguf) {
+      consider(row.gguf);
+    } else {
+      detail::each_hf_name(row, consider);
+    }
+  }
+  return std::string(best);
+}
+
+CORBEL_INLINE std::string describe_architectures() {
+  std::string text =
+      "# Model families\n\n"
+      "Generated from the architecture table (`include/corbel/impl/models/architecture.ipp`); a test compares the "
+      "two.\n"
+      "Biases, tied heads, fused projections, learned positions, experts, rope scaling, windows and soft-caps are read "
+      "from\n"
+      "each checkpoint.\n\n"
+      "| `model_type` | GGUF | mixer | rope | norm | feed-forward | notes |\n|---|---|---|---|---|---|---|\n";
+  std::string recurrent;
+  for (const Architecture& row : architectures()) {
+    std::string names = row.name;
+    for (const char c : std::string_view(row.aliases)) names += c == ' ' ? std::string(", ") : std::string(1, c);
+    names = row.name;
+    detail::each_hf_name(row, [&](std::string_view name) {
+      if (name != row.name) names += fmt::format(", {}", name);
+    });
+    if (row.names == nullptr) {
+      recurrent += fmt::format("| {} | {} | {} |\n", names, row.gguf, mixer_name(row.mixer));
+      continue;
+    }
+    constexpr const char* kRope[] = {"none", "halves", "interleaved", "halves (GGUF: interleaved)"};
+    constexpr const char* kPlace[] = {"before", "after", "before and after"};
+    std::string notes;
+    const auto note = [&](bool holds, std::string_view what) {
+      if (holds) notes += fmt::format("{}{}", notes.empty() ? "" : ", ", what);
+    };
+    note(row.alibi, "ALiBi");
+    note(row.parallel, "parallel residual");
+    note(row.qk_norm == QkNorm::kWidth, "Q and K normalized as a whole");
+    note(row.qk_norm == QkNorm::kHeadAfter, "Q and K normalized after rope");
+    note(row.windows == Windows::kAll, "window on all layers");
+    note(row.windows == Windows::kPattern, fmt::format("one layer of every {} without window", row.window_pattern));
+    note(row.windows == Windows::kFrom, "window on the last layers");
+    note(row.no_rope_on_full, "no rope without window");
+    note(row.no_rope_every != 0, fmt::format("one layer of every {} without rope", row.no_rope_every));
+    note(row.scaled_embedding, "embeddings scaled");
+    note(row.expert_score == hal::ScoreKind::kSigmoid, "sigmoid routing");
+    text +=
+        fmt::format("| {} | {} | {} | {} | {} {} | {}{} | {} |\n", names, row.gguf, mixer_name(row.mixer),
+                    kRope[static_cast<std::size_t>(row.rope)], row.norm == hal::NormKind::kRms ? "RMS" : "layer norm",
+                    kPlace[static_cast<std::size_t>(row.norm_place)],
+                    row.clamped_gate ? "clamped swiglu" : hal::activation_name(row.activation),
+                    row.gated || row.clamped_gate ? ", gated" : "", notes);
+  }
+  return text +
+         "\nKnown and refused, since their layers carry a recurrent state (`unsupported: recurrent mixer ...`):\n\n"
+         "| `model_type` | GGUF | mixer |\n|---|---|---|\n" +
+         recurrent;
+}
+
+}  // namespace models
+CORBEL_NAMESPACE_END

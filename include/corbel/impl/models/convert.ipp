@@ -1,0 +1,339 @@
+// Definitions of convert.hpp.
+#pragma once
+
+#include <corbel/checkpoint/gguf_writer.hpp>
+#include <corbel/checkpoint/safetensors_writer.hpp>
+#include <corbel/detail/guard.hpp>
+#include <corbel/detail/utf8.hpp>
+#include <corbel/models/convert.hpp>
+#include <corbel/models/gguf_layout.hpp>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+namespace detail {
+
+using corbel::detail::printable;
+
+inline constexpr std::uint64_t kPieceBytes = 4u << 20;
+
+// A metadata value as JSON.
+inline json::Value meta_to_json(const MetaValue& value) {
+  const auto element = [&](std::size_t i) {
+    switch (value.element_type()) {
+      case MetaType::kString:
+        return json::Value::string(std::string(value.is_array() ? value.string_at(i) : *value.as_string()));
+      case MetaType::kBool:
+        return json::Value::boolean(value.int_at(i) != 0);
+      case MetaType::kF32:
+      case MetaType::kF64:
+        return json::Value::number(value.float_at(i));
+      case MetaType::kU64:
+        if (!value.is_array()) return json::Value::unsigned_integer(*value.as_uint());
+        [[fallthrough]];
+      default:
+        return json::Value::integer(value.int_at(i));
+    }
+  };
+  if (!value.is_array()) return element(0);
+  json::Value list = json::Value::array();
+  for (std::size_t i = 0; i < value.size(); ++i) list.items().push_back(element(i));
+  return list;
+}
+
+// Weights, as opposed to indices, masks and packed words.
+inline bool is_float_type(const TensorInfo& tensor) noexcept {
+  const std::string_view name = tensor.type_name;
+  const bool integer = name.size() > 1 && (name[0] == 'I' || name[0] == 'U') && name[1] >= '0' && name[1] <= '9';
+  return !integer && name != "BOOL" && name != "C64";
+}
+
+// The router of a mixture of experts: small, and what it decides is not smooth.
+inline bool is_router(std::string_view name) noexcept {
+  for (const std::string_view part : {"ffn_gate_inp", "mlp.gate.weight", "block_sparse_moe.gate", "router"}) {
+    if (name.find(part) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+// One tensor of the output.
+struct Item {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+  std::string type_name;  // as the new container calls it
+  std::uint32_t ggml_type = 0;
+  std::uint64_t bytes = 0;
+  WriteSource source;
+};
+
+class Converter {
+ public:
+  Converter(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options)
+      : checkpoint_(checkpoint), path_(path), options_(options) {}
+
+  Status run() {
+    if (options_.type && traits(*options_.type).encode == nullptr) {
+      return {Errc::kUnsupported, std::string("values cannot be encoded as ") + traits(*options_.type).name};
+    }
+    CORBEL_RETURN_IF_ERROR(refuse_input());
+    const bool from_gguf = checkpoint_.format() == CheckpointFormat::kGguf;
+    if (path_.ends_with(".gguf")) return from_gguf ? gguf_to_gguf() : folder_to_gguf();
+    if (path_.ends_with(".safetensors")) return to_safetensors(path_);
+    if (from_gguf) {
+      return {Errc::kUnsupported,
+              "a GGUF file cannot be written as a Hugging Face folder; name a .gguf or .safetensors file"};
+    }
+    return to_folder();
+  }
+
+ private:
+  void say(const std::string& line) const {
+    if (options_.say) options_.say(line);
+  }
+
+  // The output must be none of the files that are read.
+  Status refuse_input() const {
+    const std::string& name = checkpoint_.name();
+    const std::size_t slash = name.rfind('/');
+    const std::string beside = slash == std::string::npos ? std::string() : name.substr(0, slash + 1);
+    std::vector<std::string> inputs = {name};
+    for (const CheckpointFile& file : checkpoint_.files()) {
+      inputs.push_back(name + "/" + file.name);
+      inputs.push_back(beside + file.name);
+    }
+    for (const std::string& input : inputs) {
+      if (corbel::detail::same_file(input, path_)) {
+        return {Errc::kInvalidArgument, printable(path_, 200) + ": the output is the input"};
+      }
+    }
+    return {};
+  }
+
+  // Type of a tensor in the new file, and a line about it where it is not the asked one.
+  Result<DType> choose(const TensorInfo& tensor, bool gguf) {
+    const auto has = [&](DType type) { return gguf ? traits(type).ggml_id != kNoGgmlId : traits(type).in_safetensors; };
+    if (!tensor.supported) {
+      return Status(Errc::kUnsupported,
+                    "tensor \"" + printable(tensor.name, 100) + "\": type " + tensor.type_name + " is not supported");
+    }
+    const DType keep = has(tensor.dtype) ? tensor.dtype : DType::kF32;
+    if (!options_.type || !is_float_type(tensor)) return keep;
+    if (!has(*options_.type)) {
+      return Status(Errc::kUnsupported, std::string("safetensors files have no type ") + traits(*options_.type).name);
+    }
+    std::size_t wide = 0;
+    for (const std::uint64_t extent : tensor.shape) wide += extent > 1 ? 1u : 0u;
+    if (wide < 2 || is_router(tensor.name)) {
+      ++num_kept_;
+      return DType::kF32;
+    }
+    if (tensor.shape.back() % traits(*options_.type).block_elements != 0) {
+      say("tensor \"" + printable(tensor.name, 100) + "\" stays " + traits(keep).name + ": its rows of " +
+          std::to_string(tensor.shape.back()) + " values are no multiple of " +
+          std::to_string(traits(*options_.type).block_elements));
+      return keep;
+    }
+    return *options_.type;
+  }
+
+  void say_kept() const {
+    if (num_kept_ != 0) say(std::to_string(num_kept_) + " vectors and routers are stored as F32");
+  }
+
+  Status progress(std::uint64_t bytes) {
+    done_ += bytes;
+    if (options_.progress && !options_.progress(done_, total_)) return {Errc::kCancelled, "stopped by the caller"};
+    return {};
+  }
+
+  // The stored bytes as they are.
+  WriteSource copy_of(const TensorInfo& tensor) {
+    return [this, &tensor](const WriteSink& sink) -> Status {
+      std::vector<std::byte> piece(static_cast<std::size_t>(std::min(tensor.bytes, kPieceBytes)));
+      for (std::uint64_t at = 0; at < tensor.bytes; at += piece.size()) {
+        const auto here =
+            std::span(piece).first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), tensor.bytes - at)));
+        CORBEL_RETURN_IF_ERROR(checkpoint_.read(tensor, at, here));
+        CORBEL_RETURN_IF_ERROR(sink(here));
+        CORBEL_RETURN_IF_ERROR(progress(here.size()));
+      }
+      return {};
+    };
+  }
+
+  // Values from `rows` in another type. `cols` is a multiple of its block.
+  WriteSource encoded(RowReader rows, std::uint64_t num_rows, std::uint64_t cols, DType type) {
+    return [this, rows = std::move(rows), num_rows, cols, type](const WriteSink& sink) -> Status {
+      const DTypeTraits& out = traits(type);
+      const std::uint64_t step = std::clamp<std::uint64_t>(kPieceBytes / (4 * std::max<std::uint64_t>(cols, 1)), 1,
+                                                           std::max<std::uint64_t>(num_rows, 1));
+      std::vector<float> values(static_cast<std::size_t>(step * cols));
+      std::vector<std::byte> bytes(static_cast<std::size_t>(step * cols / out.block_elements * out.block_bytes));
+      for (std::uint64_t row = 0; row < num_rows; row += step) {
+        const std::uint64_t count = std::min(step, num_rows - row);
+        CORBEL_RETURN_IF_ERROR(rows(row, count, values.data()));
+        const auto blocks = static_cast<std::size_t>(count * cols / out.block_elements);
+        out.encode(values.data(), bytes.data(), blocks);
+        const auto here = std::span(bytes).first(blocks * out.block_bytes);
+        CORBEL_RETURN_IF_ERROR(sink(here));
+        CORBEL_RETURN_IF_ERROR(progress(here.size()));
+      }
+      return {};
+    };
+  }
+
+  // Rows of a stored tensor, dequantized. Pieces begin at whole blocks: flat where a row is none.
+  RowReader stored_rows(const TensorInfo& tensor, std::uint64_t cols) {
+    auto buffer = std::make_shared<std::vector<std::byte>>();
+    return [this, &tensor, cols, buffer](std::uint64_t first, std::uint64_t count, float* out) -> Status {
+      const DTypeTraits& type = traits(tensor.dtype);
+      const std::uint64_t begin = first * cols / type.block_elements;
+      const std::uint64_t blocks = count * cols / type.block_elements;
+      buffer->resize(static_cast<std::size_t>(blocks * type.block_bytes));
+      CORBEL_RETURN_IF_ERROR(checkpoint_.read(tensor, begin * type.block_bytes, *buffer));
+      type.dequantize(buffer->data(), out, static_cast<std::size_t>(blocks));
+      return {};
+    };
+  }
+
+  Result<Item> item(const TensorInfo& tensor, bool gguf) {
+    CORBEL_ASSIGN_OR_RETURN(const DType type, choose(tensor, gguf));
+    Item result;
+    result.name = tensor.name;
+    result.shape = tensor.shape;
+    result.type_name = traits(type).name;
+    result.ggml_type = traits(type).ggml_id;
+    result.bytes = tensor.num_elements() / traits(type).block_elements * traits(type).block_bytes;
+    if (type == tensor.dtype) {
+      result.source = copy_of(tensor);
+    } else {
+      const std::uint64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+      const std::uint64_t rows = cols == 0 ? 0 : tensor.num_elements() / cols;
+      result.source = encoded(stored_rows(tensor, cols), rows, cols, type);
+    }
+    total_ += result.bytes;
+    return result;
+  }
+
+  Status gguf_to_gguf() {
+    GgufWriter writer(3);
+    for (const Metadata::Entry& entry : checkpoint_.metadata().entries()) {
+      if (entry.key.starts_with("split.")) continue;  // the parts become one file
+      writer.metadata().set(entry.key, entry.value);
+    }
+    if (checkpoint_.files().size() > 1) say("the parts become one file: the keys split.* are left out");
+    set_file_type(writer.metadata());
+    for (const TensorInfo& tensor : checkpoint_.tensors()) {
+      CORBEL_ASSIGN_OR_RETURN(Item one, item(tensor, true));
+      CORBEL_RETURN_IF_ERROR(writer.add_tensor(std::move(one.name), one.shape, one.ggml_type, std::move(one.source)));
+    }
+    say_kept();
+    return writer.write_file(path_);
+  }
+
+  Status folder_to_gguf() {
+    CORBEL_ASSIGN_OR_RETURN(GgufLayout layout, plan_gguf_layout(checkpoint_));
+    GgufWriter writer(3);
+    writer.metadata() = std::move(layout.metadata);
+    set_file_type(writer.metadata());
+    for (GgufTensorPlan& plan : layout.tensors) {
+      TensorInfo tensor;
+      tensor.name = plan.name;
+      tensor.shape = plan.shape;
+      tensor.dtype = plan.stored;
+      tensor.type_name = traits(plan.stored).name;
+      CORBEL_ASSIGN_OR_RETURN(DType type, choose(tensor, true));
+      if (!options_.type && tensor.shape.size() < 2) type = DType::kF32;  // as GGUF files have their vectors
+      const std::uint64_t cols = plan.shape.back();
+      const std::uint64_t rows = tensor.num_elements() / cols;
+      total_ += rows * cols / traits(type).block_elements * traits(type).block_bytes;
+      CORBEL_RETURN_IF_ERROR(writer.add_tensor(plan.name, plan.shape, traits(type).ggml_id,
+                                               encoded(std::move(plan.rows), rows, cols, type)));
+    }
+    for (const std::string& name : layout.left_out) say("tensor \"" + printable(name, 100) + "\" is left out");
+    say_kept();
+    return writer.write_file(path_);
+  }
+
+  // general.file_type says what most tensors are, by the numbers that GGUF files use.
+  void set_file_type(Metadata& metadata) const {
+    if (!options_.type) return;
+    static const std::map<DType, std::uint32_t> kNumbers = {
+        {DType::kF32, 0},   {DType::kF16, 1},   {DType::kQ4_0, 2},  {DType::kQ4_1, 3},  {DType::kQ8_0, 7},
+        {DType::kQ5_0, 8},  {DType::kQ5_1, 9},  {DType::kQ2_K, 10}, {DType::kQ3_K, 12}, {DType::kQ4_K, 14},
+        {DType::kQ5_K, 16}, {DType::kQ6_K, 18}, {DType::kBF16, 32}};
+    const auto found = kNumbers.find(*options_.type);
+    if (found != kNumbers.end()) metadata.set("general.file_type", MetaValue::from_uint(found->second));
+    if (traits(*options_.type).block_elements > 1) {
+      metadata.set("general.quantization_version", MetaValue::from_uint(2));
+    }
+  }
+
+  Status to_safetensors(const std::string& path) {
+    SafetensorsWriter writer;
+    for (const Metadata::Entry& entry : checkpoint_.metadata().entries()) {
+      const Result<std::string_view> text = entry.value.as_string();
+      CORBEL_RETURN_IF_ERROR(
+          writer.set_metadata(entry.key, text.ok() ? std::string(*text) : json::write(meta_to_json(entry.value))));
+    }
+    if (checkpoint_.metadata().find("format") == nullptr) CORBEL_RETURN_IF_ERROR(writer.set_metadata("format", "pt"));
+    for (const TensorInfo& tensor : checkpoint_.tensors()) {
+      CORBEL_ASSIGN_OR_RETURN(Item one, item(tensor, false));
+      CORBEL_RETURN_IF_ERROR(writer.add_tensor(std::move(one.name), one.shape, one.type_name, std::move(one.source)));
+    }
+    say_kept();
+    return writer.write_file(path);
+  }
+
+  // A new folder: the documents, and all weights in one file.
+  Status to_folder() {
+    const json::Value* config = checkpoint_.config();
+    if (config == nullptr) {
+      return {Errc::kUnsupported,
+              "there is no config.json beside the weights to write a folder from; name a .safetensors file"};
+    }
+    if (options_.type && config->find("quantization_config") != nullptr) {
+      return {Errc::kUnsupported, "the checkpoint is quantized already; its types cannot be changed"};
+    }
+    CORBEL_ASSIGN_OR_RETURN(corbel::detail::OutputFolder folder, corbel::detail::OutputFolder::create(path_));
+    for (const std::string& name : checkpoint_.documents()) {
+      CORBEL_ASSIGN_OR_RETURN(std::string text, checkpoint_.document(name));
+      if (name == "config.json" && options_.type) text = json::write(with_type(*config)) + "\n";
+      CORBEL_RETURN_IF_ERROR(folder.add(name, std::as_bytes(std::span<const char>(text))));
+    }
+    CORBEL_RETURN_IF_ERROR(to_safetensors(folder.path_of("model.safetensors")));
+    return folder.commit();
+  }
+
+  // config.json with the new type where it names one.
+  json::Value with_type(const json::Value& config) const {
+    json::Value changed = config;
+    const std::string_view type = *options_.type == DType::kF16    ? "float16"
+                                  : *options_.type == DType::kBF16 ? "bfloat16"
+                                                                   : "float32";
+    for (auto& [key, value] : changed.members()) {
+      if (key == "torch_dtype" || key == "dtype") value = json::Value::string(std::string(type));
+    }
+    return changed;
+  }
+
+  const Checkpoint& checkpoint_;
+  const std::string& path_;
+  const ConvertOptions& options_;
+  std::size_t num_kept_ = 0;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+};
+
+}  // namespace detail
+
+CORBEL_INLINE Status convert(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options) {
+  return corbel::detail::guard([&]() { return detail::Converter(checkpoint, path, options).run(); });
+}
+
+}  // namespace models
+CORBEL_NAMESPACE_END

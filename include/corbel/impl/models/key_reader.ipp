@@ -1,0 +1,327 @@
+// Definitions of models/key_reader.hpp.
+#pragma once
+
+#include <corbel/models/key_reader.hpp>
+
+#include <fmt/format.h>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+namespace detail {
+
+/// A canonical key and what config.json calls it, separated by spaces; a dot leads into an object.
+struct KeyNames {
+  const char* canonical;
+  const char* names;
+};
+inline constexpr KeyNames kHfKeys[] = {
+    {"block_count", "num_hidden_layers n_layer n_layers num_layers"},
+    {"context_length", "max_position_embeddings n_positions max_seq_len n_ctx seq_length max_sequence_length"},
+    {"embedding_length", "hidden_size n_embd d_model"},
+    {"feed_forward_length", "intermediate_size n_inner ffn_hidden_size ffn_dim"},
+    {"attention.head_count", "num_attention_heads n_head n_heads"},
+    {"attention.head_count_kv", "num_key_value_heads num_kv_heads attn_config.kv_n_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps"},
+    {"attention.layer_norm_epsilon", "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps"},
+    {"attention.sliding_window", "sliding_window"},
+    {"attention.sliding_window_pattern", "sliding_window_pattern _sliding_window_pattern"},
+    {"attention.scale", "attention_multiplier attn_config.softmax_scale"},
+    {"attention.clamp_kqv", "clip_qkv attn_config.clip_qkv"},
+    {"attention.max_alibi_bias", "attn_config.alibi_bias_max"},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.kv_lora_rank", "kv_lora_rank"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"logit_scale", "logit_scale logits_scaling"},
+    {"vocab_size", "vocab_size"},
+    {"expert_count", "num_local_experts num_experts n_routed_experts"},
+    {"expert_used_count", "num_experts_per_tok experts_per_token"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_weights_norm", "norm_topk_prob"},
+    {"expert_weights_scale", "routed_scaling_factor"},
+    {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"use_parallel_residual", "use_parallel_residual parallel_attn"},
+    {"rope.freq_base", "rope_theta rotary_emb_base"},
+    {"rope.partial", "partial_rotary_factor rotary_pct rope_pct"},
+    {"rope.dimension_count", "rotary_dim qk_rope_head_dim"},
+};
+
+inline std::string_view hf_names(std::string_view key) {
+  for (const KeyNames& entry : kHfKeys)
+    if (key == entry.canonical) return entry.names;
+  return key;
+}
+
+/// The member at a path of keys joined by dots; nullptr where absent or null.
+inline const json::Value* find_path(const json::Value& object, std::string_view path) {
+  const json::Value* value = &object;
+  while (value != nullptr && !path.empty()) {
+    const std::size_t end = std::min(path.find('.'), path.size());
+    value = value->find(path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+inline bool is_integer_type(MetaType type) noexcept {
+  return type != MetaType::kString && type != MetaType::kBool && type != MetaType::kF32 && type != MetaType::kF64 &&
+         type != MetaType::kArray;
+}
+
+inline constexpr std::size_t kMaxListed = 65536;
+
+}  // namespace detail
+
+CORBEL_INLINE KeyReader::KeyReader(const Checkpoint& checkpoint, std::string_view architecture)
+    : checkpoint_(checkpoint), place_("config.json: "), prefix_(std::string(architecture) + ".") {
+  config_ = checkpoint.config();
+  if (config_ == nullptr) return;
+  // Models that also see or hear keep the text model's keys in an object of their own.
+  const json::Value* text = config_->find("text_config");
+  if (text != nullptr && text->is_object()) {
+    config_ = text;
+    place_ += "text_config.";
+  }
+  scope_ = config_;
+}
+
+CORBEL_INLINE void KeyReader::fail(Errc code, std::string_view message) {
+  if (status_.ok()) status_ = Status(code, message);
+}
+
+CORBEL_INLINE bool KeyReader::enter(std::string_view member) {
+  scope_ = config_;
+  if (config_ == nullptr || member.empty()) return config_ != nullptr;
+  const json::Value* inner = detail::find_path(*config_, member);
+  if (inner == nullptr || !inner->is_object()) return false;
+  scope_ = inner;
+  return true;
+}
+
+CORBEL_INLINE KeyReader::Found KeyReader::find(std::string_view key) const {
+  Found found;
+  if (config_ == nullptr) {
+    found.name = prefix_ + std::string(key);
+    found.meta = checkpoint_.metadata().find(found.name);
+    return found;
+  }
+  std::string_view names = detail::hf_names(key);
+  found.name = place_ + std::string(names.substr(0, names.find(' ')));
+  while (!names.empty()) {
+    const std::size_t end = std::min(names.find(' '), names.size());
+    if (const json::Value* value = detail::find_path(*scope_, names.substr(0, end)); value != nullptr) {
+      found.name = place_ + std::string(names.substr(0, end));
+      found.json = value;
+      return found;
+    }
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  return found;
+}
+
+CORBEL_INLINE bool KeyReader::has(std::string_view key) const { return static_cast<bool>(find(key)); }
+CORBEL_INLINE bool KeyReader::has_list(std::string_view key) const {
+  const Found found = find(key);
+  return found.meta != nullptr ? found.meta->is_array() : found.json != nullptr && found.json->is_array();
+}
+CORBEL_INLINE std::string KeyReader::name_of(std::string_view key) const { return find(key).name; }
+
+CORBEL_INLINE KeyReader::Found KeyReader::require(std::string_view key) {
+  Found found = find(key);
+  if (!found) fail(Errc::kMissingKey, fmt::format("{}: missing", found.name));
+  return found;
+}
+
+CORBEL_INLINE std::uint32_t KeyReader::fail_count(Errc code, std::string_view message) {
+  fail(code, message);
+  return 1;
+}
+
+CORBEL_INLINE std::uint32_t KeyReader::in_range(const std::string& name, std::uint64_t value, std::uint64_t low,
+                                                std::uint64_t high) {
+  if (value < low) return fail_count(Errc::kBadValue, fmt::format("{}: {} is below {}", name, value, low));
+  if (value > high)
+    return fail_count(Errc::kLimitExceeded, fmt::format("{}: {} is above the limit {}", name, value, high));
+  return static_cast<std::uint32_t>(value);
+}
+
+CORBEL_INLINE std::uint32_t KeyReader::count(std::string_view key, std::uint64_t low, std::uint64_t high) {
+  const Found found = require(key);
+  if (!found) return 1;
+  if (found.meta != nullptr) {
+    const Result<std::uint64_t> value = checkpoint_.metadata().get_uint(found.name);
+    if (value.ok()) return in_range(found.name, *value, low, high);
+    if (status_.ok()) status_ = value.status();
+    return 1;
+  }
+  if (!found.json->is_integer())
+    return fail_count(Errc::kTypeMismatch, fmt::format("{}: expected an integer", found.name));
+  if (found.json->type() == json::Type::kInt && found.json->as_int() < 0)
+    return fail_count(Errc::kBadValue, fmt::format("{}: {} is negative", found.name, found.json->as_int()));
+  return in_range(found.name, found.json->as_uint(), low, high);
+}
+
+CORBEL_INLINE std::uint32_t KeyReader::count_or(std::string_view key, std::uint32_t fallback, std::uint64_t low,
+                                                std::uint64_t high) {
+  return has(key) ? count(key, low, high) : fallback;
+}
+
+CORBEL_INLINE std::uint32_t KeyReader::uniform_count(std::string_view key, std::uint32_t layers, std::uint64_t low,
+                                                     std::uint64_t high) {
+  const Found found = find(key);
+  const bool array = found.meta != nullptr ? found.meta->is_array() : found.json != nullptr && found.json->is_array();
+  if (!array) return count(key, low, high);
+  if (found.meta != nullptr && !detail::is_integer_type(found.meta->element_type()))
+    return fail_count(Errc::kTypeMismatch, fmt::format("{}: expected an array of integers", found.name));
+  const std::size_t size = found.meta != nullptr ? found.meta->size() : found.json->items().size();
+  if (size != layers)
+    return fail_count(Errc::kShapeMismatch, fmt::format("{}: {} entries for {} layers", found.name, size, layers));
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < size; ++i) {
+    if (found.json != nullptr && !found.json->items()[i].is_integer())
+      return fail_count(Errc::kTypeMismatch, fmt::format("{}: expected an array of integers", found.name));
+    const std::int64_t value = found.meta != nullptr ? found.meta->int_at(i) : found.json->items()[i].as_int();
+    if (i == 0) first = value;
+    if (value != first)
+      return fail_count(Errc::kUnsupported, fmt::format("{}: layers with different counts", found.name));
+  }
+  if (first < 0) return fail_count(Errc::kBadValue, fmt::format("{}: {} is negative", found.name, first));
+  return in_range(found.name, static_cast<std::uint64_t>(first), low, high);
+}
+
+CORBEL_INLINE double KeyReader::number(std::string_view key, double low, double high) {
+  const Found found = require(key);
+  if (!found) return 1;
+  double value = 0;
+  if (found.meta != nullptr) {
+    // Some converters write whole numbers as integers.
+    const bool integer = !found.meta->is_array() && detail::is_integer_type(found.meta->type());
+    const Result<double> read = integer ? Result<double>(static_cast<double>(found.meta->int_at(0)))
+                                        : checkpoint_.metadata().get_float(found.name);
+    if (!read.ok()) {
+      if (status_.ok()) status_ = read.status();
+      return 1;
+    }
+    value = *read;
+  } else if (found.json->is_number()) {
+    value = found.json->as_double();
+  } else {
+    fail(Errc::kTypeMismatch, fmt::format("{}: expected a number", found.name));
+    return 1;
+  }
+  if (!(value > low && value <= high)) {
+    fail(Errc::kBadValue, fmt::format("{}: {} is not above {} and at most {}", found.name, value, low, high));
+    return 1;
+  }
+  return value;
+}
+
+CORBEL_INLINE double KeyReader::number_or(std::string_view key, double fallback, double low, double high) {
+  return has(key) ? number(key, low, high) : fallback;
+}
+
+CORBEL_INLINE bool KeyReader::flag_or(std::string_view key, bool fallback) {
+  const Found found = find(key);
+  if (!found) return fallback;
+  if (found.json != nullptr) {
+    if (found.json->type() == json::Type::kBool) return found.json->as_bool();
+    fail(Errc::kTypeMismatch, fmt::format("{}: expected true or false", found.name));
+    return fallback;
+  }
+  const Result<bool> value = checkpoint_.metadata().get_bool(found.name);
+  if (value.ok()) return *value;
+  if (status_.ok()) status_ = value.status();
+  return fallback;
+}
+
+CORBEL_INLINE std::string KeyReader::text_or(std::string_view key, std::string_view fallback) {
+  const Found found = find(key);
+  if (!found) return std::string(fallback);
+  std::string_view text;
+  if (found.json != nullptr) {
+    if (!found.json->is_string()) {
+      fail(Errc::kTypeMismatch, fmt::format("{}: expected a string", found.name));
+      return std::string(fallback);
+    }
+    text = found.json->as_string();
+  } else {
+    const Result<std::string_view> value = checkpoint_.metadata().get_string(found.name);
+    if (!value.ok()) {
+      if (status_.ok()) status_ = value.status();
+      return std::string(fallback);
+    }
+    text = *value;
+  }
+  if (text.size() > 64) {
+    fail(Errc::kLimitExceeded, fmt::format("{}: {} bytes, the limit is 64", found.name, text.size()));
+    return std::string(fallback);
+  }
+  return std::string(text);
+}
+
+CORBEL_INLINE std::vector<double> KeyReader::numbers(std::string_view key) {
+  const Found found = find(key);
+  std::vector<double> values;
+  if (!found) return values;
+  const bool array = found.meta != nullptr ? found.meta->is_array() && found.meta->element_type() != MetaType::kString
+                                           : found.json->is_array();
+  if (!array) {
+    fail(Errc::kTypeMismatch, fmt::format("{}: expected an array of numbers", found.name));
+    return values;
+  }
+  const std::size_t size = found.meta != nullptr ? found.meta->size() : found.json->items().size();
+  if (size > detail::kMaxListed) {
+    fail(Errc::kLimitExceeded, fmt::format("{}: {} entries, the limit is {}", found.name, size, detail::kMaxListed));
+    return values;
+  }
+  const bool integers = found.meta != nullptr && found.meta->element_type() != MetaType::kF32 &&
+                        found.meta->element_type() != MetaType::kF64;
+  for (std::size_t i = 0; i < size; ++i) {
+    if (found.meta != nullptr) {
+      values.push_back(integers ? static_cast<double>(found.meta->int_at(i)) : found.meta->float_at(i));
+      continue;
+    }
+    const json::Value& item = found.json->items()[i];
+    if (!item.is_number() && item.type() != json::Type::kBool) {
+      fail(Errc::kTypeMismatch, fmt::format("{}: expected an array of numbers", found.name));
+      return {};
+    }
+    values.push_back(item.is_number() ? item.as_double() : item.as_bool() ? 1.0 : 0.0);
+  }
+  return values;
+}
+
+CORBEL_INLINE std::vector<std::string> KeyReader::texts(std::string_view key) {
+  const Found found = find(key);
+  std::vector<std::string> values;
+  if (!found) return values;
+  const bool array = found.meta != nullptr ? found.meta->is_array() && found.meta->element_type() == MetaType::kString
+                                           : found.json->is_array();
+  if (!array) {
+    fail(Errc::kTypeMismatch, fmt::format("{}: expected an array of strings", found.name));
+    return values;
+  }
+  const std::size_t size = found.meta != nullptr ? found.meta->size() : found.json->items().size();
+  if (size > detail::kMaxListed) {
+    fail(Errc::kLimitExceeded, fmt::format("{}: {} entries, the limit is {}", found.name, size, detail::kMaxListed));
+    return values;
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    if (found.json != nullptr && !found.json->items()[i].is_string()) {
+      fail(Errc::kTypeMismatch, fmt::format("{}: expected an array of strings", found.name));
+      return {};
+    }
+    values.emplace_back(found.meta != nullptr ? found.meta->string_at(i) : found.json->items()[i].as_string());
+  }
+  return values;
+}
+
+}  // namespace models
+CORBEL_NAMESPACE_END

@@ -1,0 +1,45 @@
+// convert: writes a checkpoint again, in another container or with other types, tensor by tensor.
+//
+//   corbel::Status status = corbel::models::convert(checkpoint, "small.gguf", {.type = corbel::DType::kQ4_K});
+#pragma once
+
+#include <corbel/checkpoint/checkpoint.hpp>
+#include <corbel/config.hpp>
+#include <corbel/dtype.hpp>
+#include <corbel/error.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+
+struct ConvertOptions {
+  /// The type of the matrices; vectors, routers of experts and what its blocks do not fit become float32. Empty: types
+  /// stay as they are, where the new container has them (else float32).
+  std::optional<DType> type = {};
+  /// Called with one line about what was kept, left out or changed.
+  std::function<void(std::string_view line)> say = {};
+  /// Bytes of tensors written, of all; false ends the work with kCancelled.
+  std::function<bool(std::uint64_t done, std::uint64_t total)> progress = {};
+};
+
+/// Writes `checkpoint` to `path`: to a GGUF file where it ends with ".gguf", to a safetensors file where it ends with
+/// ".safetensors", else to a new folder as the Hugging Face Hub has it. From a Hugging Face folder to GGUF, names,
+/// layouts and keys become those of the family's GGUF files; from GGUF to safetensors, names stay and the keys go to
+/// `__metadata__` (texts as they are, others as JSON). A safetensors file alone cannot be loaded, since it has no
+/// config.json; a folder can. Reads and writes a few MiB at a time. The output has its name only when it is complete;
+/// nothing is left after a failure. Errors: kInvalidArgument (the output is the input, or a folder with files),
+/// kUnsupported (a type that cannot be encoded, a family that GGUF files do not have, a folder from a GGUF file, ...),
+/// those of reading and writing.
+CORBEL_API Status convert(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options = {});
+
+}  // namespace models
+CORBEL_NAMESPACE_END
+
+#if CORBEL_HEADER_ONLY
+#include <corbel/impl/models/convert.ipp>
+#endif

@@ -1,0 +1,62 @@
+// Stored matrices and what a loader does to them before a backend sees them: rows picked and reordered, transposed,
+// values changed. Everything is read in pieces when the backend asks.
+#pragma once
+
+#include <corbel/config.hpp>
+#include <corbel/dtype.hpp>
+#include <corbel/error.hpp>
+#include <corbel/hal/program.hpp>
+#include <corbel/hal/weights.hpp>
+#include <corbel/models/quantized_linear.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+
+/// Sees every read of weight bytes; false stops the load with Errc::kCancelled. May be called from any thread.
+using ReadObserver = std::function<bool(std::uint64_t bytes)>;
+
+/// A matrix [rows, cols] (part.rows = 1: a vector) and how its inputs are prepared.
+struct StoredTensor {
+  hal::WeightPart part;
+  /// Column c multiplies input permutation[c]; empty: the columns are in order.
+  std::vector<std::uint32_t> permutation;
+  std::optional<InputRounding> rounding;  ///< of the inputs
+  std::string unsupported_rounding;       ///< what the scheme does to the inputs where no hal::RoundKind can say it
+};
+
+/// `count` rows from row `begin` on, `step` apart.
+struct RowRange {
+  std::uint64_t begin = 0;
+  std::uint64_t count = 0;
+  std::uint64_t step = 1;
+};
+
+/// The rows of the ranges, one range after the other. The ranges lie within the part.
+CORBEL_API hal::WeightPart pick_rows(const hal::WeightPart& part, const std::vector<RowRange>& ranges);
+/// Parts of one type and number of columns, one above the other.
+CORBEL_API hal::WeightPart stack_rows(const std::vector<hal::WeightPart>& parts);
+/// `batch` matrices [rows / batch, cols], one above the other, each transposed. Of a type with one value per block the
+/// values stay as they are stored; of others they become float32.
+CORBEL_API hal::WeightPart transpose(const hal::WeightPart& part, std::uint64_t batch);
+/// The elements of a vector (a part with any shape and one value per block), each changed, in float32.
+CORBEL_API hal::WeightPart map_vector(const hal::WeightPart& part, float (*change)(float));
+/// The same bytes with another shape; rows * cols stays.
+CORBEL_API hal::WeightPart reshape(hal::WeightPart part, std::uint64_t rows, std::uint64_t cols);
+/// Constants that the library computed, as a vector.
+CORBEL_API hal::WeightPart constant_vector(std::string name, std::vector<float> values);
+/// The part with an observer of its reads (none: the part as it is).
+CORBEL_API hal::WeightPart observed(hal::WeightPart part, std::shared_ptr<const ReadObserver> observer);
+
+}  // namespace models
+CORBEL_NAMESPACE_END
+
+#if CORBEL_HEADER_ONLY
+#include <corbel/impl/models/weight_source.ipp>
+#endif

@@ -1,0 +1,3 @@
+#include <corbel/models/architecture.hpp>
+
+#include <corbel/impl/models/architecture.ipp>

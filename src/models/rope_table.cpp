@@ -1,0 +1,3 @@
+#include <corbel/models/rope_table.hpp>
+
+#include <corbel/impl/models/rope_table.ipp>

@@ -1,0 +1,3 @@
+#include <corbel/models/weight_reader.hpp>
+
+#include <corbel/impl/models/weight_reader.ipp>

@@ -1,0 +1,3 @@
+#include <corbel/models/weight_source.hpp>
+
+#include <corbel/impl/models/weight_source.ipp>
