@@ -180,7 +180,7 @@ void run(const Options& options) {
 void add_chat(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = add_verb(app, action, "chat", "Talk with a model", options->run, [options] { run(*options); });
-  verb->add_option("MODEL", options->model, "A GGUF file")->required();
+  verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
   verb->add_option("--prompt", options->prompt, "Answer this and end (default: lines from stdin)");
   verb->add_option("--system", options->system, "The system message");
   constexpr float kMax = std::numeric_limits<float>::max();

@@ -20,6 +20,11 @@ CLI::App* add_verb(CLI::App& app, Action& action, const char* name, const char* 
   verb->add_option("--kv", options.kv, "Element type of cached keys and values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  verb->add_option(
+          "--activations", options.activations,
+          "Inputs of linears whose quantization scheme rounds them: kept as floats, or rounded as the scheme says")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"float", "scheme"}));
   verb->callback([&action, run = std::move(run)] { action = run; });
   return verb;
 }
@@ -52,6 +57,7 @@ corbel::Role role_from_name(std::string_view name) {
 corbel::AnyModel load_model(const std::string& path, const RunOptions& options, const corbel::Context& context) {
   ProgressBar bar("loading");
   corbel::LoadOptions load;
+  if (options.activations == "scheme") load.activations = corbel::models::ActivationRounding::kAsStored;
   load.progress = [&bar](corbel::LoadPhase, std::uint64_t done, std::uint64_t total) {
     bar.update(done, total);
     return true;

@@ -38,6 +38,7 @@ using Action = std::function<void()>;
 // One verb a file. Each adds its subcommand to `app`, which sets `action` when it is the one that was asked for.
 void add_chat(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+void add_convert(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_render(CLI::App& app, Action& action);
 void add_logits(CLI::App& app, Action& action);
@@ -49,6 +50,7 @@ struct RunOptions {
   std::string backend;  // empty: the best that this machine has
   std::string isa;      // empty: the highest level that this machine has
   std::string kv = "f16";
+  std::string activations = "float";
   int threads = 0;  // 0: physical cores
 };
 

@@ -1,5 +1,8 @@
-// corbel inspect: what is in a model file, what it would take in memory, and the program it becomes. Loads no weights.
+// corbel inspect: what is in a model file or folder, what it would take in memory, and the program it becomes. Loads no
+// weights.
+#include <algorithm>
 #include <cinttypes>
+#include <map>
 
 #include "common.hpp"
 
@@ -56,8 +59,7 @@ Value shape_to_json(const corbel::TensorInfo& tensor) {
 }
 
 const char* type_name(const corbel::TensorInfo& tensor) {
-  const corbel::GgmlType* type = corbel::find_ggml_type(tensor.ggml_type);
-  return type == nullptr ? "unknown" : type->name;
+  return *tensor.type_name != '\0' ? tensor.type_name : "unknown";
 }
 
 struct PlanLine {
@@ -66,11 +68,11 @@ struct PlanLine {
 };
 
 /// The plan for what `corbel chat` makes: a model, a cache for the tokens, one batch.
-std::vector<PlanLine> plan(const corbel::Checkpoint& checkpoint, const corbel::Context& context,
-                           const Options& options) {
+std::vector<PlanLine> plan(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options,
+                           std::uint32_t tokens) {
   const std::string backend = options.run.backend.empty() ? corbel::kBackendNames[0] : options.run.backend;
   const corbel::PlanOptions plan_options = {
-      .cache = {.max_tokens = options.plan_tokens, .type = kv_type(options.run)}, .batch = {}, .passes = {}};
+      .cache = {.max_tokens = tokens, .type = kv_type(options.run)}, .batch = {}, .passes = {}};
   const corbel::MemoryPlan plan = corbel::visit_backend(backend, [&]<class B>() {
                                     return corbel::plan_memory<B>(checkpoint, context, plan_options);
                                   }).value();
@@ -104,6 +106,141 @@ ProgramTexts program_texts(const corbel::Checkpoint& checkpoint) {
   return texts;
 }
 
+/// 134515008 -> "135M".
+std::string short_count(std::uint64_t count) {
+  static constexpr const char* kUnits[] = {"", "K", "M", "B", "T"};
+  double value = static_cast<double>(count);
+  std::size_t unit = 0;
+  while (unit + 1 < std::size(kUnits) && value >= 999.5) value /= 1000, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, value < 9.95 && unit >= 3 ? "%.1f%s" : "%.0f%s", value, kUnits[unit]);
+  return text;
+}
+
+std::string short_bytes(std::uint64_t bytes) {
+  char text[32];
+  if (bytes < (1u << 20)) {
+    std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 1024);
+  } else {
+    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  }
+  return text;
+}
+
+/// How the values are stored: the scheme of a quantized folder, else the types of the matrices by their share.
+std::string quantization(const corbel::Checkpoint& checkpoint) {
+  std::map<std::string, std::uint64_t> elements;
+  std::uint64_t all = 0;
+  for (const corbel::TensorInfo& tensor : checkpoint.tensors()) {
+    if (tensor.shape.size() < 2) continue;
+    elements[type_name(tensor)] += tensor.num_elements();
+    all += tensor.num_elements();
+  }
+  std::vector<std::pair<std::uint64_t, std::string>> order;
+  for (const auto& [name, count] : elements) order.emplace_back(count, name);
+  std::sort(order.rbegin(), order.rend());
+  std::string types;
+  for (const auto& [count, name] : order) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%s%s %.3g%%", types.empty() ? "" : ", ", name.c_str(),
+                  100.0 * static_cast<double>(count) / static_cast<double>(all));
+    types += text;
+  }
+  const Value* config = checkpoint.config();
+  const Value* scheme = config != nullptr ? config->find("quantization_config") : nullptr;
+  const Value* method = scheme != nullptr ? scheme->find("quant_method") : nullptr;
+  if (method == nullptr || !method->is_string()) return order.size() == 1 ? order[0].second : types;
+  std::string text(method->as_string());
+  for (const char* key : {"bits", "w_bit", "group_size", "q_group_size", "format", "fmt", "bnb_4bit_quant_type"}) {
+    const Value* value = scheme->find(key);
+    if (value != nullptr && !value->is_null())
+      text += std::string(" ") + key + "=" +
+              (value->is_string() ? std::string(value->as_string()) : corbel::json::write(*value));
+  }
+  return text + " (stored: " + types + ")";
+}
+
+/// What a person wants to know first.
+struct Summary {
+  std::string family;
+  std::uint64_t parameters = 0;
+  std::string quantization;
+  std::uint32_t context = 0;      // 0: not known
+  std::uint32_t plan_tokens = 0;  // 0: no plan
+  std::vector<PlanLine> plan;
+  std::string problem;  // why the rest is not known
+};
+
+Summary summarize(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
+  Summary summary;
+  summary.quantization = quantization(checkpoint);
+  const bool packed = checkpoint.config() != nullptr && checkpoint.config()->find("quantization_config") != nullptr;
+  const corbel::Result<corbel::models::ModelSpec> spec = corbel::models::read_model_spec(checkpoint);
+  if (!packed || !spec.ok()) {
+    for (const corbel::TensorInfo& tensor : checkpoint.tensors()) summary.parameters += tensor.num_elements();
+  }
+  if (!spec.ok()) {
+    summary.problem = spec.status().message();
+    return summary;
+  }
+  summary.family = spec->architecture->name;
+  summary.context = spec->context_length;
+  if (packed) {  // several values in a word: count those that the weights have
+    const corbel::Result<corbel::hal::Program> program = corbel::models::build_program(checkpoint, *spec);
+    if (program.ok()) {
+      for (const corbel::hal::WeightSpec& weight : program->weights) summary.parameters += weight.elements();
+    }
+  }
+  try {
+    const std::uint32_t tokens = std::min(spec->context_length, options.plan_tokens != 0 ? options.plan_tokens : 4096u);
+    summary.plan = plan(checkpoint, context, options, tokens);
+    summary.plan_tokens = tokens;
+  } catch (const corbel::Exception& error) {
+    summary.problem = error.what();
+  }
+  return summary;
+}
+
+void print_summary(const Summary& summary) {
+  const auto line = [](const char* name, const std::string& value) {
+    std::string text = name;
+    text.resize(14, ' ');
+    print(text + value + "\n");
+  };
+  line("family", summary.family.empty() ? "not known" : summary.family);
+  line("parameters", short_count(summary.parameters) + " (" + std::to_string(summary.parameters) + ")");
+  line("quantization", summary.quantization.empty() ? "none" : summary.quantization);
+  line("context", summary.context == 0 ? "not known" : std::to_string(summary.context) + " tokens");
+  std::string memory = "not known";
+  if (summary.plan_tokens != 0) {
+    memory = short_bytes(summary.plan.back().bytes) + " for " + std::to_string(summary.plan_tokens) + " tokens: ";
+    for (std::size_t i = 0; i + 1 < summary.plan.size(); ++i)
+      memory += (i == 0 ? "" : ", ") + (summary.plan[i].kind + (" " + short_bytes(summary.plan[i].bytes)));
+  }
+  line("memory", memory);
+  if (!summary.problem.empty()) line("problem", summary.problem);
+}
+
+Value summary_to_json(const Summary& summary) {
+  const auto count = [](std::uint64_t value) { return value == 0 ? Value::null() : Value::unsigned_integer(value); };
+  Value memory = Value::null();
+  if (summary.plan_tokens != 0) {
+    memory = Value::object({{"tokens", Value::unsigned_integer(summary.plan_tokens)}});
+    for (const PlanLine& line : summary.plan)
+      memory.members().emplace_back(line.kind, Value::unsigned_integer(line.bytes));
+  }
+  return Value::object({{"family", summary.family.empty() ? Value::null() : Value::string(summary.family)},
+                        {"parameters", Value::unsigned_integer(summary.parameters)},
+                        {"quantization", Value::string(summary.quantization)},
+                        {"context", count(summary.context)},
+                        {"memory", std::move(memory)},
+                        {"problem", summary.problem.empty() ? Value::null() : Value::string(summary.problem)}});
+}
+
+const char* format_name(const corbel::Checkpoint& checkpoint) {
+  return checkpoint.format() == corbel::CheckpointFormat::kGguf ? "gguf" : "safetensors";
+}
+
 void print_json(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
   Value metadata = Value::object();
   for (const corbel::Metadata::Entry& entry : checkpoint.metadata().entries())
@@ -115,15 +252,22 @@ void print_json(const corbel::Checkpoint& checkpoint, const corbel::Context& con
                                              {"shape", shape_to_json(tensor)},
                                              {"offset", Value::unsigned_integer(tensor.offset)},
                                              {"bytes", Value::unsigned_integer(tensor.bytes)}}));
+  Value files = Value::array();
+  for (const corbel::CheckpointFile& file : checkpoint.files())
+    files.items().push_back(
+        Value::object({{"name", Value::string(file.name)}, {"bytes", Value::unsigned_integer(file.bytes)}}));
   Value all = Value::object({{"file", Value::string(checkpoint.name())},
                              {"file_bytes", Value::unsigned_integer(checkpoint.file_bytes())},
-                             {"format", Value::string("gguf")},
+                             {"format", Value::string(format_name(checkpoint))},
                              {"format_version", Value::unsigned_integer(checkpoint.format_version())},
+                             {"summary", summary_to_json(summarize(checkpoint, context, options))},
+                             {"files", std::move(files)},
+                             {"config", checkpoint.config() != nullptr ? *checkpoint.config() : Value::null()},
                              {"metadata", std::move(metadata)},
                              {"tensors", std::move(tensors)}});
   if (options.plan_tokens != 0) {
     Value lines = Value::object({{"tokens", Value::unsigned_integer(options.plan_tokens)}});
-    for (const PlanLine& line : plan(checkpoint, context, options))
+    for (const PlanLine& line : plan(checkpoint, context, options, options.plan_tokens))
       lines.members().emplace_back(line.kind, Value::unsigned_integer(line.bytes));
     all.members().emplace_back("plan", std::move(lines));
   }
@@ -136,8 +280,21 @@ void print_json(const corbel::Checkpoint& checkpoint, const corbel::Context& con
 }
 
 void print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
-  print(checkpoint.name() + ": GGUF version " + std::to_string(checkpoint.format_version()) + ", " +
-        std::to_string(checkpoint.file_bytes()) + " bytes\n\nmetadata\n");
+  const bool gguf = checkpoint.format() == corbel::CheckpointFormat::kGguf;
+  print(checkpoint.name() + ": " +
+        (gguf ? "GGUF version " + std::to_string(checkpoint.format_version()) : "safetensors") + ", " +
+        std::to_string(checkpoint.files().size()) + (checkpoint.files().size() == 1 ? " file, " : " files, ") +
+        std::to_string(checkpoint.file_bytes()) + " bytes\n");
+  print_summary(summarize(checkpoint, context, options));
+  if (checkpoint.config() != nullptr) {
+    print("\nconfig.json\n");
+    for (const Value::Member& member : checkpoint.config()->members()) {
+      std::string value = corbel::json::write(member.second);
+      if (value.size() > 160) value = std::to_string(value.size()) + " bytes";
+      print("  " + member.first + ": " + value + "\n");
+    }
+  }
+  print("\nmetadata\n");
   constexpr std::size_t kElements = 8;
   constexpr std::size_t kBytes = 160;
   for (const corbel::Metadata::Entry& entry : checkpoint.metadata().entries()) {
@@ -160,7 +317,7 @@ void print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& con
   }
   if (options.plan_tokens != 0) {
     print("\nmemory for " + std::to_string(options.plan_tokens) + " tokens, in bytes\n");
-    for (const PlanLine& line : plan(checkpoint, context, options)) {
+    for (const PlanLine& line : plan(checkpoint, context, options, options.plan_tokens)) {
       char text[64];
       std::snprintf(text, sizeof text, "  %-10s %14" PRIu64 "\n", line.kind, line.bytes);
       print(text);
@@ -194,9 +351,9 @@ void run(const Options& options) {
 
 void add_inspect(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = add_verb(app, action, "inspect", "Metadata, tensors, memory plan and program of a model file",
+  CLI::App* verb = add_verb(app, action, "inspect", "Metadata, tensors, memory plan and program of a model",
                             options->run, [options] { run(*options); });
-  verb->add_option("MODEL", options->model, "A GGUF file")->required();
+  verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
   verb->add_flag("--program", options->program, "The program before and after the passes");
   verb->add_option("--plan", options->plan_tokens, "Bytes that loading and a cache of N tokens would take")
       ->check(number_in(1, 1 << 26));

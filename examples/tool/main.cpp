@@ -39,6 +39,7 @@ int run(int argc, char** argv) {
   tool::Action action;
   tool::add_chat(app, action);
   tool::add_inspect(app, action);
+  tool::add_convert(app, action);
   tool::add_tokenize(app, action);
   tool::add_render(app, action);
   tool::add_logits(app, action);

@@ -30,9 +30,9 @@ Template read_template(const Options& options) {
   const corbel::Context context = make_context(options.run);
   const corbel::Checkpoint checkpoint = corbel::Checkpoint::open(options.source, context).value();
   const corbel::Tokenizer tokenizer = corbel::Tokenizer::from_checkpoint(checkpoint).value();
-  const corbel::Result<std::string_view> text = checkpoint.metadata().get_string("tokenizer.chat_template");
-  if (!text.ok()) throw corbel::Exception(text.status().with_place(options.source));
-  return {std::string(*text), std::string(tokenizer.piece(tokenizer.bos())),
+  const std::vector<corbel::NamedTemplate> templates = corbel::read_chat_templates(checkpoint).value();
+  if (templates.empty()) throw WorkError(options.source + ": there is no chat template");
+  return {templates.front().source, std::string(tokenizer.piece(tokenizer.bos())),
           std::string(tokenizer.piece(tokenizer.eos()))};
 }
 

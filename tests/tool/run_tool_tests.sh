@@ -140,15 +140,42 @@ fails 1 '""' "a file without a name" render "$work/x.jinja" --conversation ""
 succeeds "inspect" inspect "$tiny" --plan 256 --program
 output_has "inspect: metadata" "general.architecture: \"llama\""
 output_has "inspect: tensors" "token_embd.weight"
+output_has "inspect: family" "^family +llama$"
+output_has "inspect: parameters" "^parameters +[0-9.]+[KMB]? \([0-9]+\)$"
+output_has "inspect: quantization" "^quantization +.*Q4_K"
+output_has "inspect: context" "^context +[0-9]+ tokens$"
+output_has "inspect: memory" "^memory +[0-9.]+ [KM]iB for [0-9]+ tokens: weights .*kv_cache"
 output_has "inspect: plan" "^  kv_cache +[1-9][0-9]*"
 output_has "inspect: program before" "^program before the passes: [0-9]+ ops"
 output_has "inspect: program after" "^program after the passes: [0-9]+ ops"
 succeeds "inspect --json" inspect "$tiny" --plan 256 --program --json
-output_has "inspect --json" '"tensors":.*"plan":.*"total":.*"program":'
+output_has "inspect --json" '"summary":.*"family":"llama".*"tensors":.*"plan":.*"total":.*"program":'
 succeeds "inspect --tensor" inspect "$tiny" --tensor output_norm.weight --out "$work/norm"
 run inspect "$tiny" --tensor output_norm.weight --out -
 check "inspect --tensor --out -: stdout" cmp "$work/out" "$work/norm"
 check "inspect --tensor: whole float32 values" test $(($(stat -c %s "$work/norm") % 4)) == 0 -a -s "$work/norm"
+
+# --- convert -----------------------------------------------------------------------------------------------------------
+
+succeeds "convert: gguf to gguf" convert "$tiny" "$work/same.gguf"
+check "convert: gguf to gguf keeps every byte" cmp "$tiny" "$work/same.gguf"
+succeeds "convert --type" convert "$tiny" "$work/q8.gguf" --type q8_0
+run inspect "$work/q8.gguf"
+output_has "convert --type: the new type" "^quantization +Q8_0$"
+succeeds "convert: gguf to safetensors" convert "$tiny" "$work/model.safetensors"
+run inspect "$work/model.safetensors"
+output_has "convert: keys go to __metadata__" "general.architecture: \"llama\""
+fails 1 "output is the input" "convert onto the input" convert "$work/q8.gguf" "$work/q8.gguf"
+fails 1 "not supported|cannot be written" "convert: gguf to a folder" convert "$tiny" "$work/folder"
+fails 2 "type" "convert --type of no type" convert "$tiny" "$work/x.gguf" --type q9
+fails 1 "no such file|not a folder" "convert into a folder that is not there" convert "$tiny" "$work/none/x.gguf"
+mkdir "$work/hf"
+cp "$work/model.safetensors" "$work/hf/"
+echo '{"model_type":"llama","torch_dtype":"float32"}' > "$work/hf/config.json"
+succeeds "convert: folder to folder" convert "$work/hf" "$work/hf16" --type bf16
+check "convert: folder to folder: config.json" grep -q '"torch_dtype":"bfloat16"' "$work/hf16/config.json"
+fails 1 "not empty" "convert into a folder with files" convert "$work/hf" "$work/hf16"
+check "convert: nothing is left of what failed" test -z "$(find "$work" -name '*.part' -o -name 'x.gguf' -o -name folder)"
 
 # --- logits ------------------------------------------------------------------------------------------------------------
 

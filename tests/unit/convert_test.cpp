@@ -1,0 +1,248 @@
+// convert: what it writes reads back as the same model, whichever container it came from.
+#include <corbel/checkpoint/gguf_writer.hpp>
+#include <corbel/checkpoint/safetensors_writer.hpp>
+#include <corbel/models/convert.hpp>
+#include <corbel/models/model_spec.hpp>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include "support/support.hpp"
+
+namespace fs = std::filesystem;
+using corbel::Checkpoint;
+using corbel::Context;
+using corbel::DType;
+using corbel::Errc;
+using corbel::TensorInfo;
+using corbel::models::convert;
+
+namespace {
+
+// A folder for one test, removed at the end.
+class Work {
+ public:
+  Work() : path_(fs::temp_directory_path() / ("corbel-convert-" + std::to_string(::getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Work() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
+  }
+
+ private:
+  fs::path path_;
+};
+
+constexpr std::uint64_t kHidden = 32, kHeads = 2, kKvHeads = 1, kDim = 16, kFeedForward = 64, kVocab = 8;
+
+std::vector<float> numbers(const std::string& name, std::uint64_t count) {
+  std::vector<float> values;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    values.push_back(static_cast<float>(static_cast<int>((i * 37 + name.size() * 11) % 101) - 50) / 64.0f);
+  }
+  return values;
+}
+
+// A Llama of one layer as the Hub has it.
+void write_folder(const std::string& path, const std::string& more_config) {
+  fs::create_directories(path);
+  const std::vector<std::pair<std::string, std::vector<std::uint64_t>>> tensors = {
+      {"model.embed_tokens.weight", {kVocab, kHidden}},
+      {"model.norm.weight", {kHidden}},
+      {"lm_head.weight", {kVocab, kHidden}},
+      {"model.layers.0.input_layernorm.weight", {kHidden}},
+      {"model.layers.0.post_attention_layernorm.weight", {kHidden}},
+      {"model.layers.0.self_attn.q_proj.weight", {kHeads * kDim, kHidden}},
+      {"model.layers.0.self_attn.k_proj.weight", {kKvHeads * kDim, kHidden}},
+      {"model.layers.0.self_attn.v_proj.weight", {kKvHeads * kDim, kHidden}},
+      {"model.layers.0.self_attn.o_proj.weight", {kHidden, kHeads * kDim}},
+      {"model.layers.0.mlp.gate_proj.weight", {kFeedForward, kHidden}},
+      {"model.layers.0.mlp.up_proj.weight", {kFeedForward, kHidden}},
+      {"model.layers.0.mlp.down_proj.weight", {kHidden, kFeedForward}},
+  };
+  corbel::SafetensorsWriter writer;
+  REQUIRE(writer.set_metadata("format", "pt").ok());
+  for (const auto& [name, shape] : tensors) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t extent : shape) count *= extent;
+    const std::vector<float> values = numbers(name, count);
+    std::vector<std::byte> bytes(4 * values.size());
+    corbel::traits(DType::kF32).encode(values.data(), bytes.data(), values.size());
+    REQUIRE(writer.add_tensor(name, shape, "F32", std::move(bytes)).ok());
+  }
+  REQUIRE(writer.write_file(path + "/model.safetensors").ok());
+  std::ofstream(path + "/config.json")
+      << R"({"model_type":"llama","hidden_size":32,"num_attention_heads":2,"num_key_value_heads":1,)"
+         R"("num_hidden_layers":1,"intermediate_size":64,"vocab_size":8,"max_position_embeddings":64,)"
+         R"("rms_norm_eps":1e-5,"tie_word_embeddings":false,"torch_dtype":"float32")"
+      << more_config << "}";
+}
+
+std::vector<float> values_of(const Checkpoint& checkpoint, const std::string& name) {
+  const TensorInfo* tensor = checkpoint.find_tensor(name);
+  INFO(name);
+  REQUIRE(tensor != nullptr);
+  return checkpoint.read_f32(*tensor).value();
+}
+
+}  // namespace
+
+TEST_CASE("convert: a Hugging Face folder becomes a GGUF file of the same model") {
+  const Context context;
+  const Work work;
+  write_folder(work / "hf", "");
+  const Checkpoint source = Checkpoint::open(work / "hf", context).value();
+  REQUIRE(convert(source, work / "m.gguf").ok());
+  const Checkpoint written = Checkpoint::open(work / "m.gguf", context).value();
+  CHECK(written.tensors().size() == source.tensors().size());
+  CHECK(*written.metadata().get_string("general.architecture") == "llama");
+  CHECK(*written.metadata().get_string("general.name") == "hf");
+  CHECK(*written.metadata().get_uint("llama.attention.head_count_kv") == 1);
+  CHECK(values_of(written, "blk.0.ffn_down.weight") == values_of(source, "model.layers.0.mlp.down_proj.weight"));
+  // Row j and row j + 8 of each head of queries and keys come together.
+  const std::vector<float> q = values_of(source, "model.layers.0.self_attn.q_proj.weight");
+  const std::vector<float> turned = values_of(written, "blk.0.attn_q.weight");
+  for (std::uint64_t head = 0; head < kHeads; ++head) {
+    for (std::uint64_t j = 0; j < kDim; ++j) {
+      const std::uint64_t from = head * kDim + j / 2 + (j % 2) * (kDim / 2), to = head * kDim + j;
+      for (std::uint64_t c = 0; c < kHidden; ++c) REQUIRE(turned[to * kHidden + c] == q[from * kHidden + c]);
+    }
+  }
+  const auto a = corbel::models::read_model_spec(source);
+  const auto b = corbel::models::read_model_spec(written);
+  REQUIRE(a.ok());
+  REQUIRE(b.ok());
+  CHECK(a->ropes[0].inverse_frequencies == b->ropes[0].inverse_frequencies);
+  CHECK(a->attention_scale == b->attention_scale);
+}
+
+TEST_CASE("convert: types change for matrices, and vectors stay exact") {
+  const Context context;
+  const Work work;
+  write_folder(work / "hf", "");
+  const Checkpoint source = Checkpoint::open(work / "hf", context).value();
+  std::string said;
+  corbel::models::ConvertOptions options;
+  options.type = DType::kQ8_0;
+  options.say = [&](std::string_view line) { said += line; };
+  std::uint64_t done = 0, total = 0;
+  options.progress = [&](std::uint64_t d, std::uint64_t t) { return done = d, total = t, true; };
+  REQUIRE(convert(source, work / "q8.gguf", options).ok());
+  CHECK(done == total);
+  CHECK(said.find("3 vectors") != std::string::npos);
+  const Checkpoint written = Checkpoint::open(work / "q8.gguf", context).value();
+  CHECK(*written.metadata().get_uint("general.file_type") == 7);
+  CHECK(written.find_tensor("blk.0.ffn_up.weight")->dtype == DType::kQ8_0);
+  CHECK(written.find_tensor("output_norm.weight")->dtype == DType::kF32);
+  CHECK(values_of(written, "output_norm.weight") == values_of(source, "model.norm.weight"));
+  const std::vector<float> before = values_of(source, "model.layers.0.mlp.up_proj.weight");
+  const std::vector<float> after = values_of(written, "blk.0.ffn_up.weight");
+  for (std::size_t i = 0; i < before.size(); ++i) REQUIRE(std::abs(before[i] - after[i]) < 0.01f);
+  // Rows of 32 values fit no block of 256: they stay.
+  options.type = DType::kQ4_K;
+  REQUIRE(convert(source, work / "q4k.gguf", options).ok());
+  CHECK(Checkpoint::open(work / "q4k.gguf", context)->find_tensor("blk.0.ffn_up.weight")->dtype == DType::kF32);
+  CHECK(said.find("no multiple of 256") != std::string::npos);
+  options.type = DType::kQ8_0;
+  CHECK(convert(source, work / "x.safetensors", options).code() == Errc::kUnsupported);
+  // From GGUF and back to a container that lacks the type.
+  REQUIRE(convert(written, work / "back.safetensors").ok());
+  const Checkpoint back = Checkpoint::open(work / "back.safetensors", context).value();
+  CHECK(values_of(back, "blk.0.ffn_up.weight") == after);
+  CHECK(*back.metadata().get_string("llama.block_count") == "1");
+  REQUIRE(convert(written, work / "again.gguf").ok());
+  CHECK(corbel_test::read_file(work / "again.gguf") == corbel_test::read_file(work / "q8.gguf"));
+}
+
+TEST_CASE("convert: a folder becomes a folder") {
+  const Context context;
+  const Work work;
+  write_folder(work / "hf", R"(,"eos_token_id":2)");
+  const Checkpoint source = Checkpoint::open(work / "hf", context).value();
+  corbel::models::ConvertOptions options;
+  options.type = DType::kBF16;
+  REQUIRE(convert(source, work / "bf16/", options).ok());
+  const Checkpoint written = Checkpoint::open(work / "bf16", context).value();
+  CHECK(written.find_tensor("lm_head.weight")->dtype == DType::kBF16);
+  CHECK(written.find_tensor("model.norm.weight")->dtype == DType::kF32);
+  CHECK(written.config()->find("torch_dtype")->as_string() == "bfloat16");
+  CHECK(written.config()->find("eos_token_id")->as_uint() == 2);
+}
+
+TEST_CASE("convert: what cannot be written is refused, and nothing is left") {
+  const Context context;
+  const Work work;
+  write_folder(work / "hf", "");
+  const Checkpoint source = Checkpoint::open(work / "hf", context).value();
+  const std::size_t before = work.entries();
+  corbel::models::ConvertOptions options;
+  CHECK(convert(source, work / "hf").code() == Errc::kInvalidArgument);
+  CHECK(convert(source, work / "hf/model.safetensors").code() == Errc::kInvalidArgument);
+  CHECK(convert(source, work / "none/m.gguf").code() == Errc::kIoOpen);
+  options.type = DType::kIQ1_S;
+  CHECK(convert(source, work / "m.gguf", options).code() == Errc::kUnsupported);
+  options.type = std::nullopt;
+  options.progress = [](std::uint64_t, std::uint64_t) { return false; };
+  CHECK(convert(source, work / "m.gguf", options).code() == Errc::kCancelled);
+  CHECK(convert(source, work / "folder", options).code() == Errc::kCancelled);
+  CHECK(work.entries() == before);
+  // GGUF files of Llama have no windows: the message says what is lost.
+  fs::remove_all(work / "hf");
+  write_folder(work / "hf", R"(,"sliding_window":16)");
+  std::string config = corbel_test::read_file(work / "hf/config.json");
+  config.replace(config.find("llama"), 5, "mistral");
+  std::ofstream(work / "hf/config.json", std::ios::trunc) << config;
+  const corbel::Status status = convert(Checkpoint::open(work / "hf", context).value(), work / "m.gguf");
+  CHECK(status.code() == Errc::kUnsupported);
+  CHECK(status.message().find("layer 0: its window") != std::string_view::npos);
+  CHECK(work.entries() == before);
+}
+
+TEST_CASE("convert: golden folders become the files of the converter that is in use") {
+  const Context context;
+  const Work work;
+  const std::string root = corbel_test::shared_data("golden/given", "convert: golden folders");
+  if (root.empty()) return;
+  std::size_t compared = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (!fs::exists(entry.path() / "model.gguf")) continue;
+    CAPTURE(name);
+    const Checkpoint source = Checkpoint::open(entry.path().string(), context).value();
+    const corbel::Status status = convert(source, work / (name + ".gguf"));
+    if (name == "gpt2-hubnames" || status.code() == Errc::kUnsupported) {
+      corbel_test::skip("convert: " + name, status.message());
+      continue;
+    }
+    INFO(std::string(status.message()));
+    REQUIRE(status.ok());
+    const Checkpoint ours = Checkpoint::open(work / (name + ".gguf"), context).value();
+    const Checkpoint theirs = Checkpoint::open((entry.path() / "model.gguf").string(), context).value();
+    for (const TensorInfo& tensor : theirs.tensors()) {
+      if (tensor.name.find("attn_k_b") != std::string::npos || tensor.name.find("attn_v_b") != std::string::npos)
+        continue;
+      CAPTURE(tensor.name);
+      const TensorInfo* own = ours.find_tensor(tensor.name);
+      REQUIRE(own != nullptr);
+      CHECK(own->shape == tensor.shape);
+      CHECK(own->dtype == tensor.dtype);
+      const std::vector<float> a = ours.read_f32(*own).value(), b = theirs.read_f32(tensor).value();
+      REQUIRE(a.size() == b.size());
+      // Rope factors are quotients that may differ in the last bit; everything else is moved, not computed.
+      const float tolerance = tensor.name.rfind("rope_", 0) == 0 ? 1e-5f : 0.0f;
+      for (std::size_t i = 0; i < a.size(); ++i) REQUIRE(std::abs(a[i] - b[i]) <= tolerance * std::abs(b[i]));
+    }
+    ++compared;
+  }
+  CHECK(compared >= 12);
+}
