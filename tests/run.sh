@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# All tests: installs what is missing (Debian packages), builds the six rows, runs every tier, and ends with one line "N passed, N failed, N skipped".
+# All tests: installs what is missing (Debian packages), builds the rows, runs every tier, and ends with one line "N passed, N failed, N skipped".
 #
 #   tests/run.sh               everything that fits in CI's 45 minutes on two cores
 #   tests/run.sh --full        all of it: the whole reference runs, and the digest over compilers, optimisation and mode
-#   tests/run.sh --row NAME    one row: gcc-static clang-shared header-only vendored asan tsan compile package aarch64
+#   tests/run.sh --row NAME    one row: gcc-static clang-shared header-only vendored asan tsan fuzz compile package aarch64
 #
 # CORBEL_TEST_DATA: folder of reference data that is not part of the tree; CORBEL_TEST_MODELS: folder of the real models (default build/models, fetched
 # from PyPI). What is not there is skipped by name and counted. Logs are in build/logs.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-all_rows=(gcc-static clang-shared header-only vendored asan tsan compile package aarch64)
+all_rows=(gcc-static clang-shared header-only vendored asan tsan fuzz compile package aarch64)
 rows=("${all_rows[@]}")
 full=0
 while [[ $# -gt 0 ]]; do
@@ -119,6 +119,7 @@ run_ctest() {
 
 install_packages() {
   local needed=(g++ clang cmake ninja-build pkg-config libfmt-dev libeigen3-dev catch2 nlohmann-json3-dev libcli11-dev libomp-dev python3-pip)
+  if wanted fuzz; then needed+=(libclang-rt-dev); fi
   if wanted aarch64; then needed+=(g++-aarch64-linux-gnu qemu-user); fi
   local missing=() package sudo=()
   if ! command -v dpkg-query > /dev/null; then
@@ -215,12 +216,12 @@ fi
 #   header-only  tests whose every file compiles the whole library anew are a few; the modes share their source
 #   asan, tsan   the checks of the tree (label hygiene), and but for --full the same models again and again (label repetitive); tsan runs what has
 #                more than one thread
-header_only_tests='hygiene|golden\.(golden|bit_equality)$|unit\.(context|json|gguf|jinja|tokenizer|conversation)$'
+header_only_tests='hygiene|golden\.golden$'
 threaded_tests='unit\.(context|generate|conversation|model|cpu_linear|cpu_attention)$|golden\.(golden|bit_equality)$|fake_device'
 sanitized=(-LE 'slow|hygiene|repetitive')
 if [[ $full == 1 ]]; then sanitized=(-LE 'slow|hygiene'); fi
 
-if wanted clang-shared && build_row clang-shared clang build/clang; then
+if wanted clang-shared && build_row clang-shared clang build/clang -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
   check_lines clang-shared-lines 300 build/clang/tests/corbel_consumer_main
   run_ctest clang-shared build/clang -LE slow
 fi
@@ -236,13 +237,23 @@ if wanted vendored; then
 fi
 
 if wanted asan && build_row asan asan build/asan -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
-  ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+  # GCC 12's stack frames for this check are too little aligned for 64-byte vectors (its PR 110027).
+  after_return=1
+  if grep -qw avx512f /proc/cpuinfo; then after_return=0; fi
+  ASAN_OPTIONS=detect_stack_use_after_return=$after_return:strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
     run_ctest asan build/asan "${sanitized[@]}"
 fi
 
 if wanted tsan && build_row tsan tsan build/tsan "-DCORBEL_TEST_FILTER=$threaded_tests" -DCORBEL_BUILD_TOOLS=OFF; then
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan build/tsan "${sanitized[@]}"
   TSAN_OPTIONS=halt_on_error=1 check tsan-embed_in_app 900 build/tsan/bin/embed_in_app "${models[0]}"
+fi
+
+# The seeds of every fuzz target, then 5 s live each.
+if wanted fuzz && check fuzz-configure 300 cmake --preset fuzz -B build/fuzz "${launcher[@]}" &&
+  check fuzz-build 1800 cmake --build build/fuzz -j "$jobs"; then
+  run_ctest fuzz build/fuzz -L fuzz
+  FUZZ_JOBS=$jobs run_script fuzz-live 900 tests/fuzz/run.sh 5
 fi
 
 if wanted compile; then

@@ -17,7 +17,7 @@ namespace {
 // this list.
 const std::vector<std::vector<std::string>> kLayers = {
     {"version", "config", "detail/", "error"},
-    {"dtype", "tensor", "context", "build_info"},
+    {"dtype", "dtype/", "tensor", "context", "build_info"},
     {"hal/"},
     {"graph/"},
     {"checkpoint/", "text/"},
