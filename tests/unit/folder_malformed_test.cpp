@@ -19,6 +19,7 @@
 #include "support/alloc_counter.hpp"
 #include "support/gguf_builder.hpp"
 #include "support/gguf_sources.hpp"
+#include "support/malformed.hpp"
 #include "support/memory_folder.hpp"
 #include "support/small_stack.hpp"
 
@@ -181,29 +182,6 @@ std::vector<Case> safetensors_cases() {
       {"SF", with_z(R"("z":{"dtype":"F32","shape":[4],"data_offsets":[32,48],"more":1})"), Errc::kBadValue, {"more"}},
   };
   return cases;
-}
-
-// Empty, or what is wrong with the text of an error.
-std::string message_fault(std::string_view message) {
-  if (message.empty() || message.size() > 512) return "its length";
-  if (!corbel::detail::is_utf8(message)) return "not UTF-8";
-  if (std::any_of(message.begin(), message.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; }))
-    return "control bytes";
-  return {};
-}
-
-bool within_memory(const AllocationStats& stats, std::size_t file) {
-  return stats.largest <= (1u << 20) + file && stats.peak <= static_cast<std::int64_t>((8u << 20) + 2 * file);
-}
-
-// Reads everything that a checkpoint offers, and whether it can.
-bool usable(const Checkpoint& checkpoint) {
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    if (checkpoint.find_tensor(tensor.name) != &tensor) return false;
-    const auto values = checkpoint.read_f32(tensor);
-    if (tensor.supported ? !values.ok() : values.status().code() != Errc::kUnsupported) return false;
-  }
-  return true;
 }
 
 // What opening a folder in memory gives, with the memory that it took.
