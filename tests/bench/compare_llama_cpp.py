@@ -5,7 +5,8 @@
     tests/bench/compare_llama_cpp.py --python VENV/bin/python     uses an environment that has llama-cpp-python
 
 Each round runs Corbel and the peer one after the other, in turn first, each in a new process: a short untimed warm-up, then a prefill
-of 512 made-up tokens, then 128 decode steps that take the likeliest token. Medians over the rounds, and Corbel / peer.
+of 512 made-up tokens, then 128 decode steps that take the likeliest token. `first` is the time from the begin of the load to the logits of
+one token, and `memory` what is resident then (of the peer without what Python held before). Medians over the rounds, and Corbel / peer.
 """
 
 import argparse
@@ -38,9 +39,14 @@ def peer_worker(model_path, prompt, gen, threads):
     import llama_cpp as lc
     import numpy as np
 
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
     lc.llama_backend_init()
     quiet = lc.llama_log_callback(lambda level, text, user: None)
     lc.llama_log_set(quiet, ctypes.c_void_p(0))
+    held_before = resident()
     begin = time.perf_counter()
     model = lc.llama_model_load_from_file(model_path.encode(), lc.llama_model_default_params())
     load_ms = (time.perf_counter() - begin) * 1e3
@@ -61,6 +67,10 @@ def peer_worker(model_path, prompt, gen, threads):
         return int(np.ctypeslib.as_array(row, shape=(vocab,)).argmax())
 
     ids = made_up_ids(prompt, vocab)
+    feed(ids[:1])
+    first_ms = (time.perf_counter() - begin) * 1e3
+    memory_mb = (resident() - held_before) / 1e6
+    lc.llama_memory_clear(lc.llama_get_memory(context), True)
     feed([feed(ids)])
     lc.llama_memory_clear(lc.llama_get_memory(context), True)
     begin = time.perf_counter()
@@ -70,7 +80,7 @@ def peer_worker(model_path, prompt, gen, threads):
     for _ in range(gen):
         token = feed([token])
     decode = gen / (time.perf_counter() - begin)
-    print(json.dumps({"prefill": prefill, "decode": decode, "load_ms": load_ms}))
+    print(json.dumps({"prefill": prefill, "decode": decode, "load": load_ms, "first": first_ms, "memory": memory_mb}))
 
 
 def run(command):
@@ -87,7 +97,9 @@ def run_corbel(args, model):
     return {
         "prefill": figures["prefill_tokens_per_s"]["median"],
         "decode": figures["decode_tokens_per_s"]["median"],
-        "load_ms": figures["load_ms"],
+        "load": figures["load_ms"],
+        "first": figures["first_token_ms"],
+        "memory": figures["first_token_resident_bytes"] / 1e6,
         "isa": figures["isa"],
     }
 
@@ -135,7 +147,7 @@ def compare(args):
             for measure, figures in turns if round_number % 2 == 0 else reversed(turns):
                 figures.append(measure(args, model))
         print(f"\n{pathlib.Path(model).name}, {args.threads} threads, {args.rounds} rounds, corbel at {ours[0]['isa']}, median (min to max)")
-        for name, unit in (("prefill", "tokens/s"), ("decode", "tokens/s"), ("load_ms", "ms")):
+        for name, unit in (("prefill", "tokens/s"), ("decode", "tokens/s"), ("load", "ms"), ("first", "ms"), ("memory", "MB")):
             columns = []
             for figures in (ours, theirs):
                 values = [figure[name] for figure in figures]
