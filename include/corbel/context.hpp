@@ -116,6 +116,10 @@ class CORBEL_API Allocation {
 /// be started, fewer are used.
 class CORBEL_API Context {
  public:
+  /// Bytes of a huge page: an Allocation aligned to it asks the system for them, where the context has no memory
+  /// resource of the host's. For blocks that are filled whole: what is touched in part counts whole.
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
   Context() noexcept : Context(ContextOptions{}) {}
   explicit Context(const ContextOptions& options) noexcept;
 

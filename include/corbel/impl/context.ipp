@@ -14,6 +14,9 @@
 #include <limits>
 #include <new>
 #include <string>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 CORBEL_NAMESPACE_BEGIN
 namespace detail {
@@ -51,7 +54,13 @@ struct ContextState {
 
   void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
     if (options.memory != nullptr) return options.memory->allocate(bytes, alignment);
-    return ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
+    void* const memory = ::operator new (bytes, std::align_val_t{alignment}, std::nothrow);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (memory != nullptr && alignment >= Context::kHugePage)
+      static_cast<void>(
+          ::madvise(memory, bytes & ~(Context::kHugePage - 1), MADV_HUGEPAGE));  // advice: it may be refused
+#endif
+    return memory;
   }
   void deallocate(void* memory, std::size_t bytes, std::size_t alignment) noexcept {
     if (options.memory != nullptr) return options.memory->deallocate(memory, bytes, alignment);

@@ -129,8 +129,9 @@ bool is_finite_block(BlockBytes in) noexcept {
   if constexpr (requires { Layout::is_finite(in); }) {
     return Layout::is_finite(in);
   } else if constexpr (requires { Layout::kScales; }) {
-    return std::all_of(Layout::kScales.begin(), Layout::kScales.end(),
-                       [&](std::size_t at) { return (in.u16(at) & 0x7C00u) != 0x7C00u; });
+    for (const std::size_t at : Layout::kScales)
+      if ((in.u16(at) & 0x7C00u) == 0x7C00u) return false;
+    return true;
   } else {
     float values[Layout::kElements];
     Layout::decode(in, values);

@@ -24,6 +24,7 @@ class BlockBytes {
     return u8(at) | u8(at + 1) << 8 | u8(at + 2) << 16 | u8(at + 3) << 24;
   }
   std::uint64_t u64(std::size_t at) const noexcept { return u32(at) | std::uint64_t{u32(at + 4)} << 32; }
+  void copy(std::size_t at, std::int8_t* to, std::size_t count) const noexcept { std::memcpy(to, bytes_ + at, count); }
   float f16(std::size_t at) const noexcept { return f16_to_f32(u16(at)); }
 
  private:

@@ -67,7 +67,7 @@ struct LayoutQ8_0 : Blocks<32, 34> {  // d, 32 x int8
   static constexpr std::array<std::size_t, 1> kScales = {0};
   static void unpack(BlockBytes in, IntegerBlock& out) noexcept {
     out.scales[0] = in.f16(0);
-    for (std::size_t i = 0; i < 32; ++i) out.codes[i] = in.i8(2 + i);
+    in.copy(2, out.codes, 32);
   }
 };
 
@@ -75,7 +75,7 @@ struct LayoutQ8_1 : Blocks<32, 36> {  // d, d * sum of the codes, 32 x int8
   static constexpr std::array<std::size_t, 2> kScales = {0, 2};
   static void unpack(BlockBytes in, IntegerBlock& out) noexcept {
     out.scales[0] = in.f16(0);
-    for (std::size_t i = 0; i < 32; ++i) out.codes[i] = in.i8(4 + i);
+    in.copy(4, out.codes, 32);
   }
 };
 

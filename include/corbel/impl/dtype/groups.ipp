@@ -51,7 +51,7 @@ struct LayoutGroupI8 : Blocks<32, 36> {  // scale, 32 x int8
   static bool is_finite(BlockBytes in) noexcept { return group_is_finite(in); }
   static void unpack(BlockBytes in, IntegerBlock& out) noexcept {
     out.scales[0] = group_scale(in);
-    for (std::size_t i = 0; i < 32; ++i) out.codes[i] = in.i8(4 + i);
+    in.copy(4, out.codes, 32);
   }
 };
 

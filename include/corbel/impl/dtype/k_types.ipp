@@ -113,7 +113,7 @@ struct LayoutQ8_K : Blocks<256, 292> {  // d in float32, 256 x int8, 16 x int16 
   static bool is_finite(BlockBytes in) noexcept { return (in.u32(0) & 0x7F800000u) < 0x7C000000u; }
   static void unpack(BlockBytes in, IntegerBlock& out) noexcept {
     set_all_scales(out, std::bit_cast<float>(in.u32(0)));
-    for (std::size_t i = 0; i < 256; ++i) out.codes[i] = in.i8(4 + i);
+    in.copy(4, out.codes, 256);
   }
 };
 

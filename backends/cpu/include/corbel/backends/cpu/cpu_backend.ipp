@@ -73,7 +73,8 @@ CORBEL_INLINE Result<CpuBackend::Weight> CpuBackend::prepare(const hal::WeightSp
     const std::string& name = spec.parts.front().name;
     const std::optional<std::uint64_t> bytes = cpu::packed_bytes(spec);
     if (!bytes) return Status(Errc::kOverflow, fmt::format("tensor '{}': its bytes do not fit in 64 bits", name));
-    CORBEL_ASSIGN_OR_RETURN(Allocation memory, context_.allocate(*bytes, name));
+    const std::size_t alignment = *bytes >= 4 * Context::kHugePage ? Context::kHugePage : 64;
+    CORBEL_ASSIGN_OR_RETURN(Allocation memory, context_.allocate(*bytes, name, alignment));
 
     Weight weight;
     weight.memory_ = std::move(memory);

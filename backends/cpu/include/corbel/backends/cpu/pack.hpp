@@ -8,10 +8,12 @@
 #include <corbel/dtype.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
@@ -19,9 +21,19 @@ namespace cpu {
 
 inline constexpr std::size_t kMaxPlainElements = 4;  ///< of a block of a plain type
 
-inline void write_scale(const PackedFormat& format, std::byte* to, float value) noexcept {
-  if (format.scale_bytes == 2) {
-    const std::uint16_t half = format.bf16_scales ? f32_to_bf16(value) : f32_to_f16(value);  // came from one: exact
+/// The 16 bits of a finite value that came from a float16: nothing is rounded.
+inline std::uint16_t exact_half(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude < 0x38800000u) return f32_to_f16(value);  // subnormal
+  return static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | (magnitude - 0x38000000u) >> 13);
+}
+
+template <DType kType>
+void write_scale(std::byte* to, float value) noexcept {
+  constexpr PackedFormat kFormat = packed_format(kType);
+  if constexpr (kFormat.scale_bytes == 2) {
+    const std::uint16_t half = kFormat.bf16_scales ? f32_to_bf16(value) : exact_half(value);
     std::memcpy(to, &half, sizeof half);
   } else {
     std::memcpy(to, &value, sizeof value);
@@ -39,25 +51,26 @@ inline float read_scale(const PackedFormat& format, const std::byte* from) noexc
 }
 
 /// Columns [first, first + 32) of an unpacked block into the record of their columns, as row `lane`.
-inline void write_record(const PackedFormat& format, const IntegerBlock& block, std::size_t first, std::size_t lane,
-                         std::byte* record) noexcept {
+template <DType kType>
+void write_record(const IntegerBlock& block, std::size_t first, std::size_t lane, std::byte* record) noexcept {
+  constexpr PackedFormat kFormat = packed_format(kType);
   // Four codes at a time: they stay together, and words are fast without a vectorizing compiler.
   std::uint32_t quads[kBlockColumns / 4];
-  if (format.codebook != Codebook::kNone) {
-    const CodebookTable table = codebook_table(format);
+  if constexpr (kFormat.codebook != Codebook::kNone) {
+    constexpr CodebookTable kTable = codebook_table(kFormat);
     std::uint8_t codes[kBlockColumns];
     for (std::size_t i = 0; i < kBlockColumns; ++i) {
-      const auto code = static_cast<std::uint8_t>(block.codes[first + i] + format.zero());
-      codes[i] = static_cast<std::uint8_t>(std::find(table.codes, table.codes + 15, code) - table.codes);
+      const auto code = static_cast<std::uint8_t>(block.codes[first + i] + kFormat.zero());
+      codes[i] = static_cast<std::uint8_t>(std::find(kTable.codes, kTable.codes + 15, code) - kTable.codes);
     }
     std::memcpy(quads, codes, sizeof quads);
   } else {
     std::memcpy(quads, block.codes + first, sizeof quads);
-    const std::uint32_t zeros = static_cast<std::uint32_t>(format.zero() & 0xff) * 0x01010101u;
+    constexpr std::uint32_t kZeros = static_cast<std::uint32_t>(kFormat.zero() & 0xff) * 0x01010101u;
     for (std::uint32_t& quad : quads)  // adds the zero to each byte, without carries between them
-      quad = ((quad & 0x7f7f7f7fu) + (zeros & 0x7f7f7f7fu)) ^ ((quad ^ zeros) & 0x80808080u);
+      quad = ((quad & 0x7f7f7f7fu) + (kZeros & 0x7f7f7f7fu)) ^ ((quad ^ kZeros) & 0x80808080u);
   }
-  if (format.code_bits == 8) {
+  if constexpr (kFormat.code_bits == 8) {
     for (std::size_t quad = 0; quad < 8; ++quad) std::memcpy(record + quad * 64 + lane * 4, &quads[quad], 4);
   } else {  // four codes of 4 bits each in the low halves, four in the high ones
     for (std::size_t quad = 0; quad < 8; quad += 2) {
@@ -65,14 +78,50 @@ inline void write_record(const PackedFormat& format, const IntegerBlock& block, 
       std::memcpy(record + quad / 2 * 64 + lane * 4, &pair, 4);
     }
   }
-  std::byte* scales = record + format.code_bytes();
-  for (std::size_t s = 0; s < kBlockColumns / format.scale_columns; ++s) {
-    const std::size_t at = (s * kGroupRows + lane) * format.scale_bytes;
-    const std::size_t source = first / format.scale_columns + s;
-    write_scale(format, scales + at, block.scales[source]);
-    if (format.has_minimum) write_scale(format, scales + format.scales_bytes() + at, block.minima[source]);
+  std::byte* scales = record + kFormat.code_bytes();
+  for (std::size_t s = 0; s < kBlockColumns / kFormat.scale_columns; ++s) {
+    const std::size_t at = (s * kGroupRows + lane) * kFormat.scale_bytes;
+    const std::size_t source = first / kFormat.scale_columns + s;
+    write_scale<kType>(scales + at, block.scales[source]);
+    if constexpr (kFormat.has_minimum) write_scale<kType>(scales + kFormat.scales_bytes() + at, block.minima[source]);
   }
 }
+
+/// Rows of a quantized type into one group: kType is the first type that is packed as `type` is.
+template <DType kType>
+void pack_blocks(const DTypeTraits& type, const std::byte* rows, std::size_t num_rows, std::size_t row_bytes,
+                 std::size_t columns, std::byte* group) noexcept {
+  constexpr PackedFormat kFormat = packed_format(kType);
+  IntegerBlock block;
+  for (std::size_t lane = 0; lane < num_rows; ++lane) {
+    const std::byte* stored = rows + lane * row_bytes;
+    for (std::size_t k = 0; k < columns; k += type.block_elements, stored += type.block_bytes) {
+      type.unpack(stored, block);
+      for (std::size_t i = 0; i < type.block_elements; i += kBlockColumns)
+        write_record<kType>(block, i, lane, group + (k + i) / kBlockColumns * kFormat.record_bytes());
+    }
+  }
+}
+
+using PackBlocks = void (*)(const DTypeTraits&, const std::byte*, std::size_t, std::size_t, std::size_t, std::byte*);
+
+template <DType kType>
+constexpr PackBlocks block_packer() noexcept {
+  if constexpr (packed_format(kType).quantized()) {
+    return &pack_blocks<kernel_type(kType)>;
+  } else {
+    return nullptr;
+  }
+}
+
+template <std::size_t... kTypes>
+constexpr std::array<PackBlocks, sizeof...(kTypes)> block_packers(std::index_sequence<kTypes...>) noexcept {
+  return {block_packer<static_cast<DType>(kTypes)>()...};
+}
+
+/// For each type that is kept as codes and scales.
+inline constexpr std::array<PackBlocks, kNumDTypes> kBlockPackers =
+    block_packers(std::make_index_sequence<kNumDTypes>());
 
 /// The values of a block of a plain type into consecutive columns of a group; `to` is the place of the first.
 inline void write_plain(DType dtype, const std::byte* stored, std::byte* to) noexcept {
@@ -140,15 +189,7 @@ inline void pack_group(DType dtype, const std::byte* rows, std::size_t num_rows,
     }
     return;
   }
-  IntegerBlock block;
-  for (std::size_t lane = 0; lane < num_rows; ++lane) {
-    const std::byte* stored = rows + lane * row_bytes;
-    for (std::size_t k = 0; k < columns; k += type.block_elements, stored += type.block_bytes) {
-      type.unpack(stored, block);
-      for (std::size_t i = 0; i < type.block_elements; i += kBlockColumns)
-        write_record(format, block, i, lane, group + (k + i) / kBlockColumns * format.record_bytes());
-    }
-  }
+  kBlockPackers[static_cast<std::size_t>(dtype)](type, rows, num_rows, row_bytes, columns, group);
 }
 
 /// Dequantizes row `lane` of a group into out [columns].

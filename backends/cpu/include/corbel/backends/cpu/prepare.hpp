@@ -77,8 +77,8 @@ class Packer {
     if (part_.rows == 0 || part_.cols == 0) return {};
     row_bytes_ = part_.row_bytes();
     bytes_ = part_.source->bytes();
-    // A piece is some groups of rows, large enough for file reads and small enough for a second-level cache.
-    constexpr std::uint64_t kPieceBytes = 256 << 10;
+    // A piece is some groups of rows: large enough for file reads, and small enough to share a small weight out evenly.
+    constexpr std::uint64_t kPieceBytes = 64 << 10;
     groups_per_piece_ = std::max<std::uint64_t>(1, kPieceBytes / (row_bytes_ * kGroupRows));
     const std::uint64_t num_groups = (part_.rows + kGroupRows - 1) / kGroupRows;
     num_pieces_ = (num_groups + groups_per_piece_ - 1) / groups_per_piece_;
