@@ -55,7 +55,7 @@ void bench_linear(const cpu::KernelTable& kernels, std::size_t k, std::size_t co
   const std::vector<float> x = filled<float>(64 * k, 1);
   std::vector<float> out(64 * columns);
   std::vector<cpu::ActivationBlock> blocks(64 * k / 32);
-  for (std::size_t r = 0; r < 64; ++r) kernels.quantize_row(x.data() + r * k, k, blocks.data() + r * (k / 32));
+  for (std::size_t r = 0; r < 64; ++r) kernels.quantize_row(x.data() + r * k, k, 32, 0, blocks.data() + r * (k / 32));
   for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
     const std::size_t group = static_cast<std::size_t>(cpu::group_bytes(type.dtype, k));
     std::vector<std::byte> weights(group * columns / 16 + 64, std::byte{0});
@@ -123,7 +123,7 @@ void bench_rows(const cpu::KernelTable& kernels) {
     std::printf("  %-12s %.2f elements/ns\n", name, 1e-9 * kWidth / seconds);
   };
   std::printf("row-wise, width %zu\n", kWidth);
-  print("quantize", best_seconds([&] { kernels.quantize_row(x.data(), kWidth, blocks.data()); }));
+  print("quantize", best_seconds([&] { kernels.quantize_row(x.data(), kWidth, 32, 0, blocks.data()); }));
   cpu::NormArgs norm{x.data(), out.data(), kWidth, {hal::NormKind::kRms, kWidth, 1e-5f}, x.data(), nullptr};
   print("norm", best_seconds([&] { kernels.norm_row(norm); }));
   print("silu gate", best_seconds([&] {

@@ -130,6 +130,10 @@ TEST_CASE("golden quantized: cpu agrees at every ISA level", "[golden][cpu]") {
       CAPTURE(rounded.logits, rounded.kl, rounded.gap);
       CHECK(rounded.kl <= 5e-3);
       CHECK(rounded.gap == 1e30);
+      // The scheme's own codes are multiplied as they are, but for those with a zero point, and float inputs beside
+      // them.
+      const bool again = c.name.find("asym") != std::string::npos || c.name.find("mixed") != std::string::npos;
+      if (!again) CHECK(rounded.logits <= 5e-3);
     }
   }
 }

@@ -166,7 +166,7 @@ TEST_CASE("cpu: activations are quantized to the nearest of 127 steps per 32") {
     std::fill(x.begin() + 32, x.begin() + 64, 0.0f);
     x[70] = -9.0f;
     cpu::ActivationBlock blocks[3];
-    kernels.quantize_row(x.data(), 96, blocks);
+    kernels.quantize_row(x.data(), 96, 32, 0, blocks);
     CHECK(blocks[1].scale == 0.0f);
     CHECK(blocks[2].scale == 9.0f * (1.0f / 127.0f));
     CHECK(blocks[2].codes[6] == -127);
@@ -181,6 +181,38 @@ TEST_CASE("cpu: activations are quantized to the nearest of 127 steps per 32") {
       CHECK(blocks[b].sums[1] == sums[1]);
       CHECK(blocks[b].sum == sums[0] + sums[1]);
       CHECK(blocks[b].scaled_sum == blocks[b].scale * static_cast<float>(sums[0] + sums[1]));
+    }
+  });
+}
+
+TEST_CASE("cpu: integers times a step are quantized to themselves") {
+  for_each_level("cpu: integers times a step", [](IsaLevel, const cpu::KernelTable& kernels) {
+    // Codes in two groups with a step each.
+    for (const float step : {0.0f, 0.0371f}) {
+      std::vector<float> x(192);
+      std::vector<int> codes(192);
+      for (std::size_t i = 0; i < 192; ++i) {
+        codes[i] = i < 128 ? static_cast<int>((i * 37) % 255) - 127 : static_cast<int>(i % 50) - 20;
+        if (i == 130) codes[i] = 127;
+        x[i] = static_cast<float>(codes[i]) * (step != 0 ? step : i < 128 ? 1.37e-3f : 211.3f);
+      }
+      cpu::ActivationBlock blocks[6];
+      kernels.quantize_row(x.data(), 192, 128, step, blocks);
+      for (std::size_t i = 0; i < 192; ++i) {
+        CHECK(static_cast<int>(blocks[i / 32].codes[i % 32]) == codes[i]);
+        CHECK(std::fabs(blocks[i / 32].scale * static_cast<float>(codes[i]) - x[i]) <= std::fabs(x[i]) * 1e-6f);
+      }
+      if (step != 0) {  // what 8 bits cannot hold with both signs is near
+        x[40] = -128 * step;
+        kernels.quantize_row(x.data(), 192, 128, step, blocks);
+        CHECK(static_cast<int>(blocks[1].codes[8]) == -127);
+        CHECK(blocks[1].scale == 128 * step * (1.0f / 127.0f));
+        CHECK(blocks[2].scale == step);
+      }
+      x[100] = std::nanf("");
+      kernels.quantize_row(x.data(), 192, 128, step, blocks);
+      CHECK(std::isnan(blocks[3].scale));
+      CHECK(blocks[4].scale > 0.0f);
     }
   });
 }
@@ -207,7 +239,7 @@ void add_linears(const cpu::KernelTable& kernels, corbel::DType first, corbel::D
                  const std::vector<float>& x, Digest& digest) {
   constexpr std::size_t kWidth = 512, kRows = 5, kColumns = 21;
   std::vector<cpu::ActivationBlock> blocks(kRows * kWidth / 32);
-  kernels.quantize_row(x.data(), kRows * kWidth, blocks.data());
+  kernels.quantize_row(x.data(), kRows * kWidth, 32, 0, blocks.data());
   for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
     if (type.dtype < first || type.dtype > last || cpu::kernel_type(type.dtype) != type.dtype) continue;
     // A scale is a float16, bfloat16 or float32 of moderate size.

@@ -171,6 +171,10 @@ class Builder {
     return out;
   }
 
+  void set_steps(ValueId id, const hal::IntegerSteps& steps) {
+    program_.values[static_cast<std::size_t>(id)].steps = steps;
+  }
+
   /// Columns of a value.
   std::uint32_t width(ValueId id) const { return program_.values[static_cast<std::size_t>(id)].width; }
   /// Ops added from now on belong to this layer (hal::kNone: to none).

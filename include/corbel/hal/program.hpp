@@ -23,12 +23,21 @@ inline constexpr std::int32_t kNone = -1;
 /// Which rows of the batch a value has.
 enum class Rows : std::uint8_t { kAll, kWanted };
 
+/// Where the rows of a value hold integers from -128 to 127 times a step, the step of each `group` columns (0: of the
+/// row): `value` or, where that is 0, max(abs) / 127. So a backend that multiplies integers takes them as they are.
+struct IntegerSteps {
+  bool known = false;
+  float value = 0;
+  std::uint32_t group = 0;
+};
+
 struct Value {
   std::string name;
   std::uint32_t width = 0;  ///< float32 elements per row
   Rows rows = Rows::kAll;
   ValueId parent = kNone;    ///< the value that this is a view of
   std::uint32_t column = 0;  ///< first column in the parent
+  IntegerSteps steps = {};   ///< said by who builds the program; need not be heeded
 };
 
 /// The ops. `in0`, `in1` are Op::in; W and b are Op::weight and Op::bias; r is a row, p its position.

@@ -489,6 +489,10 @@ class ProgramBuilder {
           columns.push_back(static_cast<float>(slot * stored.permutation.size() + column));
       to = builder_.permute(to, constant(stored.part.name + ".permutation", columns), "permuted");
     }
+    if (rounding && rounding->spec.kind == hal::RoundKind::kInt8 && !rounding->zero_point &&
+        !rounding->spec.asymmetric && rounding->spec.bound == 0 &&
+        (stored.permutation.empty() || rounding->spec.group == 0))
+      builder_.set_steps(to, {true, rounding->scale.value_or(0), rounding->spec.group});
     prepared_.push_back({x, stored.permutation, rounding, to});
     return to;
   }

@@ -120,9 +120,10 @@ struct WeightedSumArgs {
 };
 
 struct KernelTable {
-  /// Quantizes a row of `width` (a multiple of 32) elements: scale = max |x| / 127 per 32, codes rounded to nearest
-  /// even.
-  void (*quantize_row)(const float* x, std::size_t width, ActivationBlock* out) noexcept;
+  /// Quantizes `width` (a multiple of 32) elements, codes rounded to nearest even. The scale is max |x| / 127 of each
+  /// `group` elements, a multiple of 32. Where `step` is not 0 it is `step`, but for 32 elements with a larger one than
+  /// 127 steps, which have a scale of their own.
+  void (*quantize_row)(const float* x, std::size_t width, std::size_t group, float step, ActivationBlock* out) noexcept;
   void (*linear[kNumDTypes])(const LinearArgs&) noexcept;
   void (*attention[3])(const AttentionArgs&) noexcept;  // by KvType
   void (*kv_append[3])(const KvAppendArgs&) noexcept;   // by KvType

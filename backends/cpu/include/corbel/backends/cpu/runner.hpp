@@ -108,8 +108,8 @@ class Runner {
   void expert_sum(const hal::Op& op) const noexcept;
   void select_rows(const hal::Op& op) const noexcept;
 
-  /// Quantizes all rows, where the weight has quantized segments: in.cols / 32 blocks a row.
-  void quantize_rows(const Matrix& in, const CpuBackend::Weight& w, ActivationBlock* blocks) const noexcept;
+  /// Quantizes all rows of a value, where the weight has quantized segments: a block for each 32 columns.
+  void quantize_rows(hal::ValueId id, const CpuBackend::Weight& w, ActivationBlock* blocks) const noexcept;
   /// Runs the kernels for rows [begin, end) of the weight, whose segments they may cross. Of `args` out and bias are
   /// those of `begin`; the members that say where the weights are need not be set.
   void linear_columns(const CpuBackend::Weight& w, std::size_t begin, std::size_t end, LinearArgs args) const noexcept;

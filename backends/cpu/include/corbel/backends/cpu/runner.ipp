@@ -104,14 +104,19 @@ CORBEL_INLINE void Runner::rope(const hal::Op& op) const noexcept {
   });
 }
 
-CORBEL_INLINE void Runner::quantize_rows(const Matrix& in, const CpuBackend::Weight& w,
+CORBEL_INLINE void Runner::quantize_rows(hal::ValueId id, const CpuBackend::Weight& w,
                                          ActivationBlock* blocks) const noexcept {
   if (std::none_of(w.segments().begin(), w.segments().end(),
                    [](const auto& segment) { return packed_format(segment.dtype).quantized(); }))
     return;
+  const Matrix in = matrix(id);
+  const hal::IntegerSteps& steps = memory_.program->values[static_cast<std::size_t>(id)].steps;
+  const bool exact = steps.known && steps.group % kBlockColumns == 0;
+  const std::size_t group = !exact ? kBlockColumns : steps.group != 0 ? steps.group : in.cols;
+  const float step = exact ? steps.value : 0;
   const std::size_t num_blocks = in.cols / kBlockColumns;
   each_row(in.rows, in.cols * 8,
-           [&](std::size_t r) { kernels_.quantize_row(in.row(r), in.cols, blocks + r * num_blocks); });
+           [&](std::size_t r) { kernels_.quantize_row(in.row(r), in.cols, group, step, blocks + r * num_blocks); });
 }
 
 // First the rows are quantized, then tasks divide the groups of the weight.
@@ -122,7 +127,7 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
   if (in.rows == 0) return;
 
   auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
-  quantize_rows(in, w, blocks);
+  quantize_rows(op.in[0], w, blocks);
   const std::size_t num_blocks = in.cols / kBlockColumns;
   std::size_t num_groups = 0;
   for (const CpuBackend::Weight::Segment& segment : w.segments())

@@ -37,7 +37,7 @@ CORBEL_INLINE void Runner::grouped_linear(const hal::Op& op) const noexcept {
   const CpuBackend::Weight& w = weight(op.weight);
   if (in.rows == 0) return;
   auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
-  quantize_rows(in, w, blocks);
+  quantize_rows(op.in[0], w, blocks);
 
   const std::size_t in_cols = in.cols / op.groups, out_cols = out.cols / op.groups;
   const std::size_t num_blocks = in_cols / kBlockColumns, pieces = (out_cols + kGroupRows - 1) / kGroupRows;
@@ -92,7 +92,7 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
   auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
   auto* const slots = reinterpret_cast<LinearRow*>(memory_.workspace + layout.slots);
   auto* const ends = reinterpret_cast<std::uint32_t*>(memory_.workspace + layout.ends);
-  quantize_rows(in, w, blocks);
+  quantize_rows(op.in[0], w, blocks);
 
   // A counting sort; what names no expert goes last.
   const auto expert_of = [&](std::size_t r, std::size_t j) {

@@ -1,25 +1,42 @@
 // Ops on one row: quantization of activations, norms, rope, activations, sums.
 
-inline void quantize_row(const float* x, std::size_t width, ActivationBlock* out) noexcept {
+/// The largest magnitude. As integers magnitudes keep their order, and a NaN is above infinity: it reaches the scale,
+/// and so every output.
+CORBEL_CPU_INLINE float peak_of(const float* x, std::size_t count) {
   const Ints magnitude_bits = broadcast_int(0x7fffffff);
+  Ints highest = broadcast_int(0);
+  for (std::size_t i = 0; i < count; i += 16) highest = max(highest, bit_and(bits(load(x + i)), magnitude_bits));
+  std::int32_t lanes[16];
+  store_int(lanes, highest);
+  std::int32_t largest = 0;
+  for (int i = 0; i < 16; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+  float peak;
+  __builtin_memcpy(&peak, &largest, sizeof peak);
+  return peak;
+}
+
+inline void quantize_row(const float* x, std::size_t width, std::size_t group, float step,
+                         ActivationBlock* out) noexcept {
   const Floats shift = broadcast(12582912.0f);
-  for (std::size_t block = 0; block < width / kBlockColumns; ++block, x += kBlockColumns, ++out) {
-    const Floats a = load(x);
-    const Floats b = load(x + 16);
-    // As integers magnitudes keep their order, and a NaN is above infinity: it reaches the scale, and so every output.
-    std::int32_t lanes[16];
-    store_int(lanes, max(bit_and(bits(a), magnitude_bits), bit_and(bits(b), magnitude_bits)));
-    std::int32_t largest = 0;
-    for (int i = 0; i < 16; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
-    float peak;
-    __builtin_memcpy(&peak, &largest, sizeof peak);
-    const float scale = peak * (1.0f / 127.0f);
-    const float inverse = peak < 1e-30f ? 0.0f : 127.0f / peak;
+  float scale = 0, inverse = 0;
+  for (std::size_t at = 0; at < width; at += kBlockColumns, ++out) {
+    if (step != 0.0f || at % group == 0) {
+      const std::size_t count = step != 0.0f ? kBlockColumns : width - at < group ? width - at : group;
+      const float peak = peak_of(x + at, count);
+      if (step != 0.0f && peak < step * 127.5f) {
+        scale = step;
+        inverse = 1.0f / step;
+      } else {  // the dot products take codes from -127 on
+        scale = peak * (1.0f / 127.0f);
+        inverse = peak < 1e-30f ? 0.0f : 127.0f / peak;
+      }
+    }
     const Floats factor = broadcast(inverse);
-    const Ints qa = sub(bits(add(mul(a, factor), shift)), bits(shift));
-    const Ints qb = sub(bits(add(mul(b, factor), shift)), bits(shift));
+    const Ints qa = sub(bits(add(mul(load(x + at), factor), shift)), bits(shift));
+    const Ints qb = sub(bits(add(mul(load(x + at + 16), factor), shift)), bits(shift));
     store_int8(out->codes, qa);
     store_int8(out->codes + 16, qb);
+    std::int32_t lanes[16];
     for (int half = 0; half < 2; ++half) {
       store_int(lanes, half == 0 ? qa : qb);
       std::uint32_t sum = 0;  // wraps where a NaN made the codes meaningless
