@@ -57,7 +57,11 @@ enum class Windows : std::uint8_t {
   kNone,
   kAll,
   kPattern,  ///< all but every n-th
-  kFrom,     ///< from layer `max_window_layers` on, where `use_sliding_window` is set (Qwen)
+  // Where `use_sliding_window` is set:
+  kFrom,      ///< from layer `max_window_layers` on (Qwen 2 and 3)
+  kEven,      ///< layers 0, 2, ... below `max_window_layers` (Qwen 2 MoE)
+  kSwitched,  ///< all (Qwen 3 MoE)
+  kNoRope,    ///< those without rope (SmolLM 3)
 };
 
 /// How the tensors of a Hugging Face folder are called: `rules` are tried before those of `base`.
@@ -73,9 +77,11 @@ struct TensorNames {
 
 /// A row. The values here are those of most families.
 struct Architecture {
-  const char* name = nullptr;  ///< model_type of config.json
-  const char* gguf = nullptr;  ///< general.architecture; several rows may share one, then GGUF files use the first
-  const char* aliases = "";    ///< further values of model_type, separated by spaces
+  const char* name = nullptr;   ///< model_type of config.json
+  const char* gguf = nullptr;   ///< general.architecture; several rows may share one, then GGUF files use the first
+  const char* aliases = "";     ///< further values of model_type, separated by spaces
+  const char* defaults = "{}";  ///< JSON: what a config.json that leaves a key out means, where the members below and
+                                ///< the readers' own defaults do not say it; a key set to null has no default
   MixerKind mixer = MixerKind::kAttention;  ///< a recurrent kind: files of the family are refused by name
   const TensorNames* names = nullptr;
 
@@ -84,7 +90,7 @@ struct Architecture {
   double window_rope_base = 0;      ///< of layers with a window, where they differ from the others and none is named
   float rotary_part = 1;            ///< of the head, where the checkpoint does not say
   std::uint32_t no_rope_every = 0;  ///< every n-th layer has no rope, where the checkpoint lists none
-  bool no_rope_on_full = false;     ///< layers without a window have no rope
+  bool no_rope_on_full = false;     ///< layers without a window have no rope, where the checkpoint states a window
   bool alibi = false;               ///< slopes in place of positions (always, or where the checkpoint says so)
 
   hal::NormKind norm = hal::NormKind::kRms;
@@ -95,6 +101,8 @@ struct Architecture {
                           ///< default)
 
   hal::ActivationKind activation = hal::ActivationKind::kSilu;
+  const char* activation_keys = "hidden_act activation_function activation";  ///< where config.json states another
+  bool gelu_is_tanh = false;   ///< config.json's "gelu" means its approximation
   bool gated = true;           ///< feed-forward: down(act(gate) * up), else down(act(up))
   bool clamped_gate = false;   ///< gpt-oss's gate: kGate in hal/program.hpp
   bool fused_gate_up = false;  ///< ffn_up holds the gate's rows, then the up projection's
@@ -111,6 +119,9 @@ struct Architecture {
   bool scaled_embedding = false;   ///< embeddings times sqrt(hidden)
   bool normalize_experts = false;  ///< weights of the chosen experts sum to one, where the checkpoint does not say
   hal::ScoreKind expert_score = hal::ScoreKind::kSoftmax;  ///< where the checkpoint does not say
+
+  const char* gguf_ffn_norm = "ffn_norm";  ///< what GGUF files call the norm before the feed-forward
+  bool gguf_lists_windows = false;         ///< GGUF files say of each layer whether it sees a window only
 };
 
 /// All rows. Static storage.

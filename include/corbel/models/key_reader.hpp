@@ -18,7 +18,8 @@ namespace models {
 
 /// Reads and checks. The first failure is kept in status(); later reads then do nothing and answer something harmless.
 /// Messages name the key as it stands in the file: "llama.block_count", "config.json: num_hidden_layers". A JSON null
-/// is an absent key. Keys that only config.json has are asked for by their name there.
+/// is an absent key. Keys that only config.json has are asked for by their name there. What a folder's config.json
+/// leaves out has the family's value (Architecture::defaults).
 class CORBEL_API KeyReader {
  public:
   /// `architecture` prefixes the keys of a GGUF file.
@@ -71,6 +72,7 @@ class CORBEL_API KeyReader {
   const json::Value* scope_ = nullptr;   // where keys are looked up
   std::string place_;                    // before a key of config.json in messages
   std::string prefix_;                   // of GGUF keys
+  json::Value defaults_;                 // of a folder's family
   Status status_;
 };
 

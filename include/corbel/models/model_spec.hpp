@@ -33,6 +33,7 @@ struct LatentSpec {
   std::uint32_t nope_dim = 0;  ///< of a query head without position
   std::uint32_t rope_dim = 0;
   std::uint32_t value_dim = 0;
+  float norm_epsilon = 0;  ///< of the norms of compressed queries and values
 };
 
 /// Mixture of experts.
@@ -67,10 +68,12 @@ struct ModelSpec {
   hal::ActivationKind activation = hal::ActivationKind::kSilu;
   float gate_limit = 0;  ///< of Architecture::clamped_gate
   bool rope_interleaved = false;
-  bool parallel = false;          ///< attention and feed-forward read the same residual
-  bool tied_head = false;         ///< the head is the embedding
-  bool fused_qkv_groups = false;  ///< rows of fused QKV weights are [kv head][queries, key, value]
-  std::vector<float> slopes;      ///< ALiBi, one per head; empty: none
+  bool parallel = false;             ///< attention and feed-forward read the same residual
+  bool scale_by_layer = false;       ///< attention's scale is divided by the layer's number, counted from 1
+  bool residual_after_norm = false;  ///< residuals start after the norms
+  bool tied_head = false;            ///< the head is the embedding
+  bool fused_qkv_groups = false;     ///< rows of fused QKV weights are [kv head][queries, key, value]
+  std::vector<float> slopes;         ///< ALiBi, one per head; empty: none
   LatentSpec latent;
   ExpertSpec experts;
   std::vector<RopeTable> ropes;

@@ -33,6 +33,7 @@ struct RopeScaling {
   std::string type = "none";  ///< none, linear, dynamic, llama3, yarn, longrope
   double base = 10000;
   double factor = 1;
+  bool states_factor = false;   ///< longrope: else the factor is that of the context over the original one
   double original = 0;          ///< context before scaling; 0: not said
   double attention_factor = 0;  ///< 0: not said
   double beta_fast = 32;        ///< yarn

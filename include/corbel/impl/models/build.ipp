@@ -52,8 +52,8 @@ class ProgramBuilder {
       StoredTensor stored = read_.matrix("output", spec_.vocab, spec_.hidden);
       x = prepare_inputs(x, stored, 1);
       head = weight(std::move(stored), hal::kUseLinear);
-      bias = vector_if_there("output.bias", spec_.vocab);
     }
+    bias = vector_if_there("output.bias", spec_.vocab);
     if (!read_.ok()) return read_.status();
     hal::ValueId logits = builder_.linear(x, head, bias, "head");
     if (spec_.logit_scale != 1) logits = builder_.scale(logits, spec_.logit_scale, "scaled_logits");
@@ -98,7 +98,7 @@ class ProgramBuilder {
     if (!read_.ok()) return x;
     if (after) mixed = norm(mixed, block_ + "post_attention_norm", "post_attn_norm");
     mixed = scaled_residual(mixed);
-    hal::ValueId residual = builder_.add(x, mixed, "attn_residual");
+    hal::ValueId residual = builder_.add(spec_.residual_after_norm ? attn_in : x, mixed, "attn_residual");
 
     hal::ValueId ffn_in = spec_.parallel ? x : residual;
     if (spec_.parallel && !read_.has(block_ + "ffn_norm.weight")) {
@@ -114,6 +114,7 @@ class ProgramBuilder {
     if (!read_.ok()) return x;
     if (after) down = norm(down, block_ + "post_ffw_norm", "post_ffn_norm");
     if (!read_.ok()) return x;
+    if (spec_.residual_after_norm && !spec_.parallel) residual = ffn_in;
     return builder_.add(residual, scaled_residual(down), "ffn_residual");
   }
 
@@ -170,7 +171,8 @@ class ProgramBuilder {
     builder_.kv_append(k, v);
     if (spec_.temperature != 0)
       q = builder_.position_scale(q, spec_.temperature, spec_.temperature_period, "q_tempered");
-    q = builder_.scale(q, spec_.attention_scale, "q_scaled");
+    const auto number = static_cast<float>(layer_ - spec_.layers.data() + 1);
+    q = builder_.scale(q, spec_.scale_by_layer ? spec_.attention_scale / number : spec_.attention_scale, "q_scaled");
     const hal::WeightId sinks = vector_if_there(block_ + "attn_sinks.weight", spec_.heads);
     if (!read_.ok()) return x;
     const hal::ValueId mixed =
@@ -210,7 +212,7 @@ class ProgramBuilder {
     if (latent.q_rank != 0) {
       q_in = linear(x, block_ + "attn_q_a", latent.q_rank, spec_.hidden, "q_a");
       if (!read_.ok()) return x;
-      q_in = norm(q_in, block_ + "attn_q_a_norm", "q_a_norm", latent.q_rank);
+      q_in = norm(q_in, block_ + "attn_q_a_norm", "q_a_norm", latent.q_rank, latent.norm_epsilon);
       q_in_width = latent.q_rank;
       q_name = block_ + "attn_q_b";
     }
@@ -227,7 +229,7 @@ class ProgramBuilder {
     hal::ValueId compressed = picked_linear(x, kv_name, kv_rows, spec_.hidden, {{0, rank}}, "kv_a");
     hal::ValueId k_rope = picked_linear(x, kv_name, kv_rows, spec_.hidden, {{rank, rope_dim}}, "k_pe");
     if (!read_.ok()) return x;
-    compressed = norm(compressed, block_ + "attn_kv_a_norm", "kv_a_norm", rank);
+    compressed = norm(compressed, block_ + "attn_kv_a_norm", "kv_a_norm", rank, latent.norm_epsilon);
     const hal::RopeSpec rope = {rope_dim, spec_.rotary_dim, spec_.rope_interleaved};
     q_rope = builder_.rope(q_rope, rope_tables_[0], rope, "q_rope");
     k_rope = builder_.rope(k_rope, rope_tables_[0], rope, "k_rope");
@@ -395,9 +397,11 @@ class ProgramBuilder {
   // ---- pieces ----------------------------------------------------
 
   /// `name`.weight and, where the checkpoint has it, `name`.bias.
-  hal::ValueId norm(hal::ValueId x, const std::string& name, const char* label, std::uint32_t width = 0) {
-    if (width == 0) width = spec_.hidden;
-    return norm_over(x, name, width, width, label);
+  hal::ValueId norm(hal::ValueId x, const std::string& name, const char* label) {
+    return norm_over(x, name, spec_.hidden, spec_.hidden, label, spec_.norm_epsilon);
+  }
+  hal::ValueId norm(hal::ValueId x, const std::string& name, const char* label, std::uint32_t width, float epsilon) {
+    return norm_over(x, name, width, width, label, epsilon);
   }
   /// Over each head or all of them; one weight for all heads or one for each.
   hal::ValueId head_norm(hal::ValueId x, const char* name, std::uint32_t heads, const char* label) {
@@ -411,10 +415,10 @@ class ProgramBuilder {
                info != nullptr && !whole && info->num_elements() == width) {
       elements = width;
     }
-    return norm_over(x, block_ + name, whole ? width : spec_.head_dim, elements, label);
+    return norm_over(x, block_ + name, whole ? width : spec_.head_dim, elements, label, spec_.norm_epsilon);
   }
   hal::ValueId norm_over(hal::ValueId x, const std::string& name, std::uint32_t group, std::uint32_t elements,
-                         const char* label) {
+                         const char* label, float epsilon) {
     const std::uint64_t pieces = elements / spec_.head_dim;
     const auto stored = [&](const char* suffix) {
       const bool many = read_.finder().name_of(name + suffix).find("{}") != std::string::npos;
@@ -426,7 +430,7 @@ class ProgramBuilder {
     const hal::WeightId scale_id = weight(std::move(scale), hal::kUseVector);
     const hal::WeightId bias_id = read_.has(name + ".bias") ? weight(stored(".bias"), hal::kUseVector) : hal::kNone;
     if (!read_.ok()) return x;
-    return builder_.norm(x, scale_id, bias_id, {family_.norm, group, spec_.norm_epsilon}, label);
+    return builder_.norm(x, scale_id, bias_id, {family_.norm, group, epsilon}, label);
   }
 
   /// The linear of `name`.weight [out, in] and, where the checkpoint has it, `name`.bias.
@@ -466,7 +470,7 @@ class ProgramBuilder {
     std::optional<InputRounding> rounding = rounds ? stored.rounding : std::nullopt;
     if (rounding && slots > 1) {  // each slot is a row of its own
       const auto width = static_cast<std::uint32_t>(stored.part.cols);
-      if (rounding->spec.group == 0) rounding->spec.group = width;
+      if (rounding->spec.group == 0 || rounding->spec.group > width) rounding->spec.group = width;
       if (width % rounding->spec.group != 0)
         read_.fail(Status(Errc::kUnsupported, fmt::format("tensor {}: inputs of {} are not rounded in groups of {}",
                                                           stored.part.name, width, rounding->spec.group)));

@@ -109,7 +109,7 @@ class LayoutPlanner {
     if (spec_.parallel != family_.parallel || family_.gguf == std::string_view("gptneox")) {
       flag("use_parallel_residual", spec_.parallel);
     }
-    if (spec_.residual_scale != 1) number("residual_scale", spec_.residual_scale);
+    if (spec_.temperature != 0) number("attention.temperature_scale", spec_.temperature);
     add_scales();
     add_experts();
   }
@@ -126,17 +126,21 @@ class LayoutPlanner {
   void add_windows() {
     std::uint32_t window = 0;
     for (const LayerSpec& layer : spec_.layers) window = std::max(window, layer.window);
-    if (window != 0) count("attention.sliding_window", window);
+    if (window == 0) return;
+    count("attention.sliding_window", window);
+    if (!family_.gguf_lists_windows) return;
+    std::vector<std::byte> listed;
+    for (const LayerSpec& layer : spec_.layers) listed.push_back(std::byte{layer.window != 0});
+    layout_.metadata.set(key("attention.sliding_window_pattern"), MetaValue::from_bytes(MetaType::kBool, listed));
   }
 
   // Values that a family's files leave out where they are what they always are.
   void add_scales() {
     if (checkpoint_.config()->find("attention_multiplier") != nullptr) number("attention.scale", spec_.attention_scale);
     KeyReader keys(checkpoint_, family_.gguf);
-    const double embedding = keys.number_or("embedding_scale", 1, 0, 1e9);
-    if (embedding != 1) number("embedding_scale", embedding);
-    const double logits = keys.number_or("logit_scale", 1, 0, 1e9);
-    if (logits != 1) number("logit_scale", logits);
+    for (const char* name : {"embedding_scale", "residual_scale", "logit_scale"}) {
+      if (keys.has(name)) number(name, keys.number_or(name, 1, 0, 1e9));
+    }
     if (!spec_.slopes.empty())
       number("attention.max_alibi_bias", keys.number_or("attention.max_alibi_bias", 8, 0, 1e4));
   }
@@ -294,7 +298,8 @@ class LayoutPlanner {
     for (std::size_t i = 0; i < spec_.layers.size() && read_.ok(); ++i) {
       block_ = "blk." + std::to_string(i) + ".";
       for (const char* name : {"attn_norm", "attn_norm_2", "ffn_norm", "post_attention_norm", "post_ffw_norm"}) {
-        norm(block_ + name, block_ + name, spec_.hidden);
+        const bool ffn = name == std::string_view("ffn_norm");
+        norm(block_ + name, block_ + (ffn ? family_.gguf_ffn_norm : name), spec_.hidden);
       }
       if (read_.finder().knows(block_ + "attn_norm_only.weight")) {
         norm(block_ + "attn_norm_only", block_ + "attn_norm", spec_.hidden);
@@ -311,7 +316,8 @@ class LayoutPlanner {
       }
     }
     norm("output_norm", "output_norm", spec_.hidden);
-    if (!spec_.tied_head) linear("output", spec_.vocab, spec_.hidden);
+    if (!spec_.tied_head) matrix("output", spec_.vocab, spec_.hidden);
+    vector("output.bias", spec_.vocab);
   }
 
   // From halves to pairs: rows j and j + dim / 2 of each head come together.
@@ -538,7 +544,8 @@ inline std::string spec_difference(const ModelSpec& a, const ModelSpec& b) {
       {"the norm's epsilon", close(a.norm_epsilon, b.norm_epsilon)},
       {"the embedding's scale", close(a.embedding_scale, b.embedding_scale)},
       {"the residual's scale", close(a.residual_scale, b.residual_scale)},
-      {"attention's scale", close(a.attention_scale, b.attention_scale)},
+      {"attention's scale", close(a.attention_scale, b.attention_scale) && a.scale_by_layer == b.scale_by_layer},
+      {"the place of its residuals", a.residual_after_norm == b.residual_after_norm},
       {"the logits' scale", close(a.logit_scale, b.logit_scale)},
       {"attention's soft-cap", close(a.attention_softcap, b.attention_softcap)},
       {"the logits' soft-cap", close(a.logit_softcap, b.logit_softcap)},
@@ -546,6 +553,7 @@ inline std::string spec_difference(const ModelSpec& a, const ModelSpec& b) {
       {"attention's temperature", close(a.temperature, b.temperature)},
       {"the gate's limit", close(a.gate_limit, b.gate_limit)},
       {"the parallel residual", a.parallel == b.parallel},
+      {"the norms of latent attention", close(a.latent.norm_epsilon, b.latent.norm_epsilon)},
       {"the head", a.tied_head == b.tied_head},
       {"the slopes of ALiBi", std::equal(a.slopes.begin(), a.slopes.end(), b.slopes.begin(), b.slopes.end(), close)},
       {"the experts", a.experts.feed_forward == b.experts.feed_forward &&

@@ -1,6 +1,7 @@
 // Definitions of models/key_reader.hpp.
 #pragma once
 
+#include <corbel/models/architecture.hpp>
 #include <corbel/models/key_reader.hpp>
 
 #include <fmt/format.h>
@@ -90,6 +91,14 @@ CORBEL_INLINE KeyReader::KeyReader(const Checkpoint& checkpoint, std::string_vie
     place_ += "text_config.";
   }
   scope_ = config_;
+  const json::Value* type = config_->find("model_type");
+  if (type == nullptr || !type->is_string() || find_hf_architecture(type->as_string()) == nullptr)
+    type = checkpoint.config()->find("model_type");
+  if (type == nullptr || !type->is_string()) return;
+  const Architecture* const family = find_hf_architecture(type->as_string());
+  if (family == nullptr) return;
+  Result<json::Value> defaults = json::parse(family->defaults);
+  if (defaults.ok()) defaults_ = std::move(*defaults);
 }
 
 CORBEL_INLINE void KeyReader::fail(Errc code, std::string_view message) {
@@ -112,16 +121,23 @@ CORBEL_INLINE KeyReader::Found KeyReader::find(std::string_view key) const {
     found.meta = checkpoint_.metadata().find(found.name);
     return found;
   }
-  std::string_view names = detail::hf_names(key);
+  const std::string_view names = detail::hf_names(key);
   found.name = place_ + std::string(names.substr(0, names.find(' ')));
-  while (!names.empty()) {
-    const std::size_t end = std::min(names.find(' '), names.size());
-    if (const json::Value* value = detail::find_path(*scope_, names.substr(0, end)); value != nullptr) {
-      found.name = place_ + std::string(names.substr(0, end));
-      found.json = value;
-      return found;
+  bool stated = false;
+  for (const json::Value* object : {scope_, &defaults_}) {
+    // A key that is there, if only as null, has no default.
+    if (object == &defaults_ && (stated || scope_ != config_ || !defaults_.is_object())) break;
+    for (std::string_view rest = names; !rest.empty();) {
+      const std::size_t end = std::min(rest.find(' '), rest.size());
+      const std::string_view name = rest.substr(0, end);
+      if (const json::Value* value = detail::find_path(*object, name); value != nullptr) {
+        found.name = place_ + std::string(name);
+        found.json = value;
+        return found;
+      }
+      stated = stated || object->find(name) != nullptr;
+      rest.remove_prefix(std::min(end + 1, rest.size()));
     }
-    names.remove_prefix(std::min(end + 1, names.size()));
   }
   return found;
 }

@@ -158,6 +158,8 @@ class SpecReader {
                                                        read_.name_of(key), key_dim, latent.rope_dim));
       latent.nope_dim = key_dim - latent.rope_dim;
     }
+    // The family's reference implementation gives the norms of compressed values an epsilon of their own.
+    latent.norm_epsilon = hf() ? 1e-6f : spec_.norm_epsilon;
     spec_.kv_heads = 1;
     spec_.head_dim = latent.kv_rank + latent.rope_dim;
   }
@@ -166,29 +168,33 @@ class SpecReader {
     spec_.parallel = read_.flag_or("use_parallel_residual", family_.parallel);
     if (read_.flag_or("new_decoder_architecture", false)) spec_.parallel = true;
     spec_.rope_interleaved = family_.rope == RopePairs::kInterleaved || (family_.rope == RopePairs::kPermuted && !hf());
+    if (hf() && spec_.rope_interleaved) spec_.rope_interleaved = read_.flag_or("rope_interleave", true);
     spec_.activation = family_.activation;
     if (hf()) {
-      // Gemma's later configs have both, and the second is stale.
-      const char* const gemma_like = read_.has("hidden_activation") && family_.name != std::string_view("gemma")
-                                         ? "hidden_activation"
-                                         : "hidden_act";
-      for (const char* key : {gemma_like, "activation_function", "activation"}) {
-        const std::string name = read_.text_or(key, "");
-        if (name.empty()) continue;
-        const std::optional<hal::ActivationKind> kind = find_activation(name);
-        if (!kind)
-          return read_.fail(Errc::kUnsupported, fmt::format("{}: \"{}\" is not supported", read_.name_of(key), name));
-        spec_.activation = *kind;
-        break;
-      }
-      for (const char* key : {"apply_residual_connection_post_layernorm", "scale_attn_by_inverse_layer_idx"})
-        if (read_.flag_or(key, false))
-          return read_.fail(Errc::kUnsupported, fmt::format("{}: true is not supported", read_.name_of(key)));
+      read_activation();
+      spec_.scale_by_layer = read_.flag_or("scale_attn_by_inverse_layer_idx", false);
+      spec_.residual_after_norm = read_.flag_or("apply_residual_connection_post_layernorm", false);
     }
     if (family_.clamped_gate) spec_.gate_limit = static_cast<float>(read_.number_or("swiglu_limit", 7, 0, 1e30));
     spec_.qkv_clamp = static_cast<float>(read_.number_or("attention.clamp_kqv", 0, -1, 1e30));
     if (spec_.qkv_clamp < 0)
       read_.fail(Errc::kBadValue, fmt::format("{}: negative", read_.name_of("attention.clamp_kqv")));
+  }
+
+  void read_activation() {
+    for (std::string_view keys = family_.activation_keys; !keys.empty();) {
+      const std::size_t end = std::min(keys.find(' '), keys.size());
+      const std::string_view key = keys.substr(0, end);
+      keys.remove_prefix(std::min(end + 1, keys.size()));
+      const std::string name = read_.text_or(key, "");
+      if (name.empty()) continue;
+      const std::optional<hal::ActivationKind> kind = find_activation(name);
+      if (!kind)
+        return read_.fail(Errc::kUnsupported, fmt::format("{}: \"{}\" is not supported", read_.name_of(key), name));
+      spec_.activation =
+          family_.gelu_is_tanh && *kind == hal::ActivationKind::kGelu ? hal::ActivationKind::kGeluTanh : *kind;
+      return;
+    }
   }
 
   void read_experts() {
@@ -274,9 +280,11 @@ class SpecReader {
     if (family_.windows == Windows::kNone) return;
     const std::uint32_t window = read_.count_or("attention.sliding_window", 0, 0, 1u << 30);
     if (!read_.ok() || window == 0) return;
-    if (family_.windows == Windows::kFrom && !read_.flag_or("use_sliding_window", false)) return;
-    const std::uint32_t from =
-        family_.windows == Windows::kFrom ? read_.count_or("max_window_layers", 0, 0, 1u << 16) : 0;
+    const bool switched = family_.windows != Windows::kAll && family_.windows != Windows::kPattern;
+    if (switched && !read_.flag_or("use_sliding_window", false)) return;
+    const std::uint32_t limit = switched ? read_.count_or("max_window_layers", 0, 0, 1u << 16) : 0;
+    const std::vector<bool> ropes = family_.windows == Windows::kNoRope ? read_rope_layers() : std::vector<bool>();
+    if (!read_.ok()) return;
     // Newer GGUF files say it of each layer.
     const char* const pattern_key = "attention.sliding_window_pattern";
     const std::vector<double> listed = read_.has_list(pattern_key) ? read_.numbers(pattern_key) : std::vector<double>();
@@ -284,13 +292,46 @@ class SpecReader {
       return read_.fail(Errc::kShapeMismatch, fmt::format("{}: {} entries for {} layers", read_.name_of(pattern_key),
                                                           listed.size(), num_layers()));
     const std::uint32_t pattern = family_.windows == Windows::kPattern && listed.empty() ? read_pattern() : 0;
+    const auto by_family = [&](std::uint32_t i) {
+      switch (family_.windows) {
+        case Windows::kNone:
+          return false;
+        case Windows::kAll:
+        case Windows::kSwitched:
+          return true;
+        case Windows::kPattern:
+          return (i + 1) % pattern != 0;
+        case Windows::kFrom:
+          return i >= limit;
+        case Windows::kEven:
+          return i % 2 == 0 && i < limit;
+        case Windows::kNoRope:
+          return !ropes[i];
+      }
+      return false;
+    };
     for (std::uint32_t i = 0; i < num_layers(); ++i) {
       const bool windowed = !listed.empty()  ? listed[i] != 0
                             : !types.empty() ? types[i] == "sliding_attention"
-                            : pattern != 0   ? (i + 1) % pattern != 0
-                                             : i >= from;
+                                             : by_family(i);
       if (windowed) spec_.layers[i].window = window;
     }
+  }
+
+  /// Which layers a list or the family's pattern leaves with a rope.
+  std::vector<bool> read_rope_layers() {
+    std::vector<bool> ropes(num_layers(), true);
+    if (family_.no_rope_every == 0) return ropes;
+    const std::vector<double> listed = hf() ? read_.numbers("no_rope_layers") : std::vector<double>();
+    if (!listed.empty() && listed.size() != num_layers()) {
+      read_.fail(Errc::kShapeMismatch, fmt::format("{}: {} entries for {} layers", read_.name_of("no_rope_layers"),
+                                                   listed.size(), num_layers()));
+      return ropes;
+    }
+    const std::uint32_t every =
+        hf() ? read_.count_or("no_rope_layer_interval", family_.no_rope_every, 1, 4096) : family_.no_rope_every;
+    for (std::uint32_t i = 0; i < num_layers(); ++i) ropes[i] = listed.empty() ? (i + 1) % every != 0 : listed[i] != 0;
+    return ropes;
   }
 
   /// Of every `pattern` layers the last sees everything. EXAONE also writes it as letters: "LLLG".
@@ -336,7 +377,7 @@ class SpecReader {
     }
     if (family_.mixer == MixerKind::kLatentAttention) latent_scaling_ = scaling;
     if (windowed && family_.window_rope_base != 0) add_window_rope();
-    skip_ropes(windowed);
+    skip_ropes();
   }
 
   void read_rotary_dim(const RopeScaling& scaling) {
@@ -397,20 +438,13 @@ class SpecReader {
       if (layer.window != 0) layer.rope = 1;
   }
 
-  void skip_ropes(bool windowed) {
-    if (family_.no_rope_on_full && windowed)
+  void skip_ropes() {
+    if (family_.no_rope_on_full && read_.count_or("attention.sliding_window", 0, 0, 1u << 30) != 0)
       for (LayerSpec& layer : spec_.layers)
         if (layer.window == 0) layer.rope = kNoRope;
-    if (family_.no_rope_every == 0) return;
-    const std::vector<double> listed = hf() ? read_.numbers("no_rope_layers") : std::vector<double>();
-    if (!listed.empty() && listed.size() != num_layers())
-      return read_.fail(
-          Errc::kShapeMismatch,
-          fmt::format("{}: {} entries for {} layers", read_.name_of("no_rope_layers"), listed.size(), num_layers()));
-    const std::uint32_t every =
-        hf() ? read_.count_or("no_rope_layer_interval", family_.no_rope_every, 1, 4096) : family_.no_rope_every;
+    const std::vector<bool> ropes = read_rope_layers();
     for (std::uint32_t i = 0; i < num_layers(); ++i)
-      if (listed.empty() ? (i + 1) % every == 0 : listed[i] == 0) spec_.layers[i].rope = kNoRope;
+      if (!ropes[i]) spec_.layers[i].rope = kNoRope;
   }
 
   void read_scales() {
@@ -494,7 +528,9 @@ class SpecReader {
       return read_.fail(Errc::kShapeMismatch, fmt::format("{}: {} but {} has {} rows", read_.name_of("vocab_size"),
                                                           stated, name, spec_.vocab));
     const bool has_head = tensors_.find("output.weight") != nullptr;
-    spec_.tied_head = hf() ? read_.flag_or("tie_word_embeddings", !has_head) : !has_head;
+    // Models that also see or hear say it in one place or the other, and not always the same.
+    const bool nested = hf() && checkpoint_.config()->find("text_config") != nullptr;
+    spec_.tied_head = hf() && !nested ? read_.flag_or("tie_word_embeddings", !has_head) : !has_head;
     if (hf()) return;
     const MetaValue* tokens = checkpoint_.metadata().find("tokenizer.ggml.tokens");
     if (tokens == nullptr) return;
@@ -524,6 +560,12 @@ inline Result<ModelSpec> read_spec(const Checkpoint& checkpoint) {
     if (type == nullptr) return Status(Errc::kMissingKey, place + " is missing");
     if (!type->is_string()) return Status(Errc::kTypeMismatch, place + ": expected a string");
     architecture = type->as_string();
+    // Of models that also see or hear, the text model's own kind says more.
+    const json::Value* text = checkpoint.config()->find("text_config");
+    const json::Value* text_type = text != nullptr && text->is_object() ? text->find("model_type") : nullptr;
+    if (text_type != nullptr && text_type->is_string() && find_hf_architecture(architecture) != nullptr &&
+        find_hf_architecture(text_type->as_string()) != nullptr)
+      architecture = text_type->as_string();
   } else {
     CORBEL_ASSIGN_OR_RETURN(const std::string_view name, checkpoint.metadata().get_string(place));
     architecture = name;

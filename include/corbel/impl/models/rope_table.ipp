@@ -79,6 +79,7 @@ inline void read_hf_scaling(KeyReader& read, RopeScaling& scaling) {
   if (scaling.type == "default" || scaling.type == "mrope") scaling.type = "none";
   if (scaling.type == "su") scaling.type = "longrope";
   scaling.base = read.number_or("rope.freq_base", scaling.base, 0, 1e12);
+  scaling.states_factor = read.has("factor");
   const bool needs_factor = scaling.type == "linear" || scaling.type == "llama3" || scaling.type == "yarn";
   scaling.factor = needs_factor ? read.number("factor", 0, 1e6) : read.number_or("factor", 1, 0, 1e6);
   scaling.original = read.number_or("original_max_position_embeddings", scaling.original, 0, 1e9);
@@ -109,6 +110,8 @@ inline void read_gguf_scaling(KeyReader& read, RopeScaling& scaling) {
     // A multiplier stands for mscale = mscale_all_dim: cosines stay as they are and the softmax takes the factor.
     const double multiplier = read.number_or("rope.scaling.yarn_log_multiplier", 0, -1, 1e6);
     scaling.mscale = scaling.mscale_all_dim = 10 * multiplier;
+    // Files state what is left beside that of the factor, or the whole.
+    scaling.attention_factor = read.number_or("rope.scaling.yarn_attn_factor", 0, 0, 1e6);
     if (attention_factor != 0) scaling.attention_factor = attention_factor * yarn_mscale(scaling.factor, 1);
   } else {
     scaling.attention_factor = attention_factor;
@@ -174,7 +177,7 @@ CORBEL_INLINE RopeTable make_rope_table(KeyReader& read, const RopeScaling& scal
     const double dim = static_cast<double>(rotary_dim);
     table.inverse_frequencies = detail::plain_frequencies(s.base * exact_pow(s.alpha, dim / (dim - 2)), rotary_dim);
   } else if (s.type == "dynamic") {
-    table.original = static_cast<std::uint32_t>(s.original);
+    table.original = context;
     table.dynamic_base = s.base;
     table.dynamic_factor = s.factor;
   } else if (s.type == "longrope") {
@@ -189,7 +192,7 @@ CORBEL_INLINE RopeTable make_rope_table(KeyReader& read, const RopeScaling& scal
     table.original = static_cast<std::uint32_t>(s.original);
     table.long_frequencies = detail::divide_by(table.inverse_frequencies, s.long_factors);
     table.inverse_frequencies = detail::divide_by(std::move(table.inverse_frequencies), s.short_factors);
-    const double stretch = static_cast<double>(context) / s.original;
+    const double stretch = s.states_factor ? s.factor : static_cast<double>(context) / s.original;
     if (s.attention_factor == 0 && stretch > 1)
       table.attention_factor = static_cast<float>(
           std::sqrt(1.0 + corbel::detail::exact_log(stretch) / corbel::detail::exact_log(s.original)));
