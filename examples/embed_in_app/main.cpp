@@ -1,7 +1,7 @@
 // An application that has everything already (an allocator, threads, a log, a cancel button) and uses Corbel as one
 // part.
 //
-//   embed_in_app MODEL.gguf
+//   embed_in_app MODEL
 //
 // It also checks what it relies on: memory comes from its allocator and goes back, work runs on its threads, the
 // library prints nothing, two of its threads with two sequences on one model get the tokens of two runs alone, the
@@ -286,7 +286,7 @@ void run(const char* path) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fprintf(stderr, "usage: embed_in_app MODEL.gguf\n");
+    std::fprintf(stderr, "usage: embed_in_app MODEL (a GGUF file or a Hugging Face folder)\n");
     return 2;
   }
   try {

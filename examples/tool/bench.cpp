@@ -197,6 +197,7 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, action, "bench", "Speed of prefill and decode, time to the first token, memory",
                             options->run, [options] { run(*options); });
   verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
+  add_activations(*verb, options->run);
   const auto number = [&](const char* name, std::uint32_t& value, const char* text, int least) {
     verb->add_option(name, value, text)->capture_default_str()->check(number_in(least, 1 << 20));
   };

@@ -15,9 +15,32 @@ struct Options {
   std::string model;
   std::optional<std::string> prompt;
   std::string system;
-  corbel::SamplerOptions sampler = {.temperature = 0.7f, .top_p = 0.9f};
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<std::int32_t> top_k;
+  std::uint64_t seed = 0;
   std::uint32_t max_tokens = 512;
 };
+
+/// What was asked for; else what the model's authors say; else what suits most.
+corbel::SamplerOptions sampler_options(const Options& options, const corbel::GenerationDefaults& authors) {
+  corbel::SamplerOptions chosen = {.temperature = 0.7f, .top_p = 0.9f, .seed = options.seed};
+  const bool stated = authors.temperature || authors.top_k || authors.top_p || authors.min_p;
+  if (stated) {
+    chosen.temperature = static_cast<float>(authors.temperature.value_or(1));
+    chosen.top_k = static_cast<std::int32_t>(
+        std::min<std::uint32_t>(authors.top_k.value_or(0), std::numeric_limits<std::int32_t>::max()));
+    chosen.top_p = static_cast<float>(authors.top_p.value_or(1));
+    chosen.min_p = static_cast<float>(authors.min_p.value_or(0));
+  }
+  if (authors.do_sample == false) chosen.temperature = 0;
+  chosen.repetition_penalty = static_cast<float>(authors.repetition_penalty.value_or(1));
+  chosen.penalize_prompt = chosen.repetition_penalty != 1;
+  chosen.temperature = options.temperature.value_or(chosen.temperature);
+  chosen.top_k = options.top_k.value_or(chosen.top_k);
+  chosen.top_p = options.top_p.value_or(chosen.top_p);
+  chosen.min_p = options.min_p.value_or(chosen.min_p);
+  return chosen;
+}
 
 // Ctrl-C. A signal handler has no argument, so these are the program's only globals. Before the first token a reply is
 // given up; afterwards its callback ends it and what was said stays part of the conversation.
@@ -70,7 +93,7 @@ class Talker {
  public:
   Talker(const corbel::Model<B>& model, const corbel::KVCache<B>& cache, const Options& options)
       : options_(options),
-        sampler_(corbel::Sampler<>::create(options.sampler).value()),
+        sampler_(corbel::Sampler<>::create(sampler_options(options, model.generation_defaults())).value()),
         talk_(model, cache, {.system = options.system}) {}
 
   corbel::Result<corbel::GenerateResult> reply(const std::string& text) {
@@ -88,7 +111,10 @@ template <class B>
 class Completer {
  public:
   Completer(const corbel::Model<B>& model, const corbel::KVCache<B>& cache, const Options& options)
-      : options_(options), sampler_(corbel::Sampler<>::create(options.sampler).value()), model_(model), cache_(cache) {}
+      : options_(options),
+        sampler_(corbel::Sampler<>::create(sampler_options(options, model.generation_defaults())).value()),
+        model_(model),
+        cache_(cache) {}
 
   corbel::Result<corbel::GenerateResult> reply(const std::string& text) {
     const auto ids = model_.tokenizer().encode(text, {.add_special = true}).value();
@@ -153,6 +179,8 @@ void talk(Partner partner, const Options& options) {
 
 template <class B>
 int run_on(const corbel::Model<B>& model, const Options& options) {
+  if (model.tokenizer().size() == 0)
+    throw WorkError(options.model + ": there is no tokenizer to chat with (a folder needs tokenizer.json)");
   const std::uint32_t max_tokens = std::min(model.spec().context_length, 8192u);
   const auto cache =
       corbel::KVCache<B>::create(model, {.max_tokens = max_tokens, .type = kv_type(options.run)}).value();
@@ -169,7 +197,7 @@ int run_on(const corbel::Model<B>& model, const Options& options) {
 }
 
 void run(const Options& options) {
-  if (const auto sampler = corbel::Sampler<>::create(options.sampler); !sampler.ok())
+  if (const auto sampler = corbel::Sampler<>::create(sampler_options(options, {})); !sampler.ok())
     throw UsageError("chat: " + std::string(sampler.status().message()));
   const corbel::Context context = make_context(options.run);
   load_model(options.model, options.run, context).visit([&](const auto& model) { return run_on(model, options); });
@@ -181,24 +209,22 @@ void add_chat(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = add_verb(app, action, "chat", "Talk with a model", options->run, [options] { run(*options); });
   verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
+  add_activations(*verb, options->run);
   verb->add_option("--prompt", options->prompt, "Answer this and end (default: lines from stdin)");
   verb->add_option("--system", options->system, "The system message");
   constexpr float kMax = std::numeric_limits<float>::max();
   const auto number = number_in(-kMax, kMax);  // the sampler knows the ranges
-  verb->add_option("--temp", options->sampler.temperature, "Temperature; 0: always the likeliest token")
-      ->check(number)
-      ->capture_default_str();
-  verb->add_option("--top-k", options->sampler.top_k, "Keep the k likeliest tokens; 0: all")
-      ->check(number_in(0, std::numeric_limits<int>::max()))
-      ->capture_default_str();
-  verb->add_option("--top-p", options->sampler.top_p, "Keep the likeliest tokens up to this mass; 1: all")
-      ->check(number)
-      ->capture_default_str();
-  verb->add_option("--min-p", options->sampler.min_p,
-                   "Keep tokens at least so likely relative to the likeliest; 0: all")
-      ->check(number)
-      ->capture_default_str();
-  verb->add_option("--seed", options->sampler.seed, "The same seed gives the same reply")
+  const std::string otherwise = " (default: what the model's authors say, else ";
+  verb->add_option("--temp", options->temperature, "Temperature; 0: always the likeliest token" + otherwise + "0.7)")
+      ->check(number);
+  verb->add_option("--top-k", options->top_k, "Keep the k likeliest tokens; 0: all" + otherwise + "0)")
+      ->check(number_in(0, std::numeric_limits<int>::max()));
+  verb->add_option("--top-p", options->top_p, "Keep the likeliest tokens up to this mass; 1: all" + otherwise + "0.9)")
+      ->check(number);
+  verb->add_option("--min-p", options->min_p,
+                   "Keep tokens at least so likely relative to the likeliest; 0: all" + otherwise + "0)")
+      ->check(number);
+  verb->add_option("--seed", options->seed, "The same seed gives the same reply")
       ->check(number_in(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   verb->add_option("--max-tokens", options->max_tokens, "Longest reply; 0: as long as fits")

@@ -20,18 +20,24 @@ CLI::App* add_verb(CLI::App& app, Action& action, const char* name, const char* 
   verb->add_option("--kv", options.kv, "Element type of cached keys and values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  verb->add_option(
-          "--activations", options.activations,
-          "Inputs of linears whose quantization scheme rounds them: kept as floats, or rounded as the scheme says")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"float", "scheme"}));
   verb->callback([&action, run = std::move(run)] { action = run; });
   return verb;
+}
+
+void add_activations(CLI::App& verb, RunOptions& options) {
+  verb.add_option("--activations", options.activations,
+                  "Inputs of linears whose quantization scheme rounds them: kept as floats, or rounded as it says")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"float", "scheme"}));
 }
 
 corbel::Context make_context(const RunOptions& options) {
   corbel::ContextOptions context;
   context.threads = options.threads;
+  context.log.write = [](void*, corbel::LogLevel level, std::string_view line) noexcept {
+    if (level < corbel::LogLevel::kWarning) return;
+    std::fprintf(stderr, "corbel: %.*s\n", static_cast<int>(line.size()), line.data());
+  };
   if (!options.isa.empty()) {
     context.isa = corbel::isa_from_name(options.isa).value();
     context.force_isa = true;

@@ -76,6 +76,9 @@ std::function<std::string(const std::string&)> number_in(T least, T most) {
   };
 }
 
+/// "--activations float|scheme", for verbs that run a model.
+void add_activations(CLI::App& verb, RunOptions& options);
+
 corbel::Context make_context(const RunOptions& options);
 corbel::KvType kv_type(const RunOptions& options);
 /// "--role prompt|generated" as an option of a verb.

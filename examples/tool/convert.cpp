@@ -73,7 +73,10 @@ void add_convert(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, action, "convert", "Write a model in another container or with other types",
                             options->run, [options] { run(*options); });
   verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
-  verb->add_option("OUT", options->out, "NAME.gguf, NAME.safetensors, or a new folder")->required();
+  verb->add_option("OUT", options->out,
+                   "NAME.gguf (replaced if there), NAME.safetensors (weights alone; likewise), or a new folder "
+                   "(endings of other files are refused)")
+      ->required();
   verb->add_option("--type", options->type, "Of the matrices: " + type_names())->check([](const std::string& text) {
     return find_type(text) != nullptr ? std::string() : "must be one of " + type_names() + ", and is \"" + text + "\"";
   });

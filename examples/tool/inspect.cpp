@@ -241,7 +241,9 @@ const char* format_name(const corbel::Checkpoint& checkpoint) {
   return checkpoint.format() == corbel::CheckpointFormat::kGguf ? "gguf" : "safetensors";
 }
 
-void print_json(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
+/// Why the model cannot be used; empty where it can.
+std::string print_json(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
+  const Summary summary = summarize(checkpoint, context, options);
   Value metadata = Value::object();
   for (const corbel::Metadata::Entry& entry : checkpoint.metadata().entries())
     metadata.members().emplace_back(entry.key, to_json(entry.value, entry.value.size()));
@@ -260,32 +262,35 @@ void print_json(const corbel::Checkpoint& checkpoint, const corbel::Context& con
                              {"file_bytes", Value::unsigned_integer(checkpoint.file_bytes())},
                              {"format", Value::string(format_name(checkpoint))},
                              {"format_version", Value::unsigned_integer(checkpoint.format_version())},
-                             {"summary", summary_to_json(summarize(checkpoint, context, options))},
+                             {"summary", summary_to_json(summary)},
                              {"files", std::move(files)},
                              {"config", checkpoint.config() != nullptr ? *checkpoint.config() : Value::null()},
                              {"metadata", std::move(metadata)},
                              {"tensors", std::move(tensors)}});
-  if (options.plan_tokens != 0) {
+  if (options.plan_tokens != 0 && summary.problem.empty()) {
     Value lines = Value::object({{"tokens", Value::unsigned_integer(options.plan_tokens)}});
     for (const PlanLine& line : plan(checkpoint, context, options, options.plan_tokens))
       lines.members().emplace_back(line.kind, Value::unsigned_integer(line.bytes));
     all.members().emplace_back("plan", std::move(lines));
   }
-  if (options.program) {
+  if (options.program && summary.problem.empty()) {
     ProgramTexts texts = program_texts(checkpoint);
     all.members().emplace_back("program", Value::object({{"before", Value::string(std::move(texts.before))},
                                                          {"after", Value::string(std::move(texts.after))}}));
   }
   print(corbel::json::write(all) + "\n");
+  return summary.problem;
 }
 
-void print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
+/// The same.
+std::string print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
+  const Summary summary = summarize(checkpoint, context, options);
   const bool gguf = checkpoint.format() == corbel::CheckpointFormat::kGguf;
   print(checkpoint.name() + ": " +
         (gguf ? "GGUF version " + std::to_string(checkpoint.format_version()) : "safetensors") + ", " +
         std::to_string(checkpoint.files().size()) + (checkpoint.files().size() == 1 ? " file, " : " files, ") +
         std::to_string(checkpoint.file_bytes()) + " bytes\n");
-  print_summary(summarize(checkpoint, context, options));
+  print_summary(summary);
   if (checkpoint.config() != nullptr) {
     print("\nconfig.json\n");
     for (const Value::Member& member : checkpoint.config()->members()) {
@@ -315,7 +320,7 @@ void print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& con
                   corbel::json::write(shape_to_json(tensor)).c_str());
     print(line + tensor.name + "\n");
   }
-  if (options.plan_tokens != 0) {
+  if (options.plan_tokens != 0 && summary.problem.empty()) {
     print("\nmemory for " + std::to_string(options.plan_tokens) + " tokens, in bytes\n");
     for (const PlanLine& line : plan(checkpoint, context, options, options.plan_tokens)) {
       char text[64];
@@ -323,10 +328,11 @@ void print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& con
       print(text);
     }
   }
-  if (options.program) {
+  if (options.program && summary.problem.empty()) {
     const ProgramTexts texts = program_texts(checkpoint);
     print("\nprogram before the passes: " + texts.before + "\nprogram after the passes: " + texts.after);
   }
+  return summary.problem;
 }
 
 void run(const Options& options) {
@@ -341,10 +347,10 @@ void run(const Options& options) {
     out.close();
     return;
   }
-  if (options.json)
-    print_json(checkpoint, context, options);
-  else
-    print_text(checkpoint, context, options);
+  const std::string problem =
+      options.json ? print_json(checkpoint, context, options) : print_text(checkpoint, context, options);
+  if (!problem.empty())
+    throw corbel::Exception(corbel::Status(corbel::Errc::kUnsupported, problem).with_place(options.model));
 }
 
 }  // namespace

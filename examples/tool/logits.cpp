@@ -81,6 +81,7 @@ void add_logits(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, action, "logits", "Logits of every position, or greedy ids, for given token ids",
                             options->run, [options] { run(*options); });
   verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
+  add_activations(*verb, options->run);
   verb->add_option("--ids", options->ids, "A JSON file with a list of token ids")->required();
   verb->add_option("--out", options->out, "Logits go here: little-endian float32 [tokens, vocab] (default: stdout)");
   verb->add_option("--greedy", options->greedy, "Print the N likeliest next ids, one after the other, as a JSON list")

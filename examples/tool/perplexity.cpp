@@ -123,6 +123,7 @@ void add_perplexity(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, action, "perplexity", "How well the model predicts a text", options->run,
                             [options] { run(*options); });
   verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
+  add_activations(*verb, options->run);
   verb->add_option("TEXT", options->text, "A text file")->required();
   verb->add_option("--window", options->window, "Tokens that are looked at together")
       ->capture_default_str()

@@ -47,12 +47,15 @@ class AnyModel {
   /// and those of Model::load.
   static Result<AnyModel> load(const std::string& path, std::string_view backend, const Context& context,
                                const LoadOptions& options = {}) {
+    const Result<Checkpoint> checkpoint = Checkpoint::open(path, context, options.open);
+    if (!checkpoint.ok()) return checkpoint.status();
     if (!backend.empty())
-      return visit_backend(backend, [&]<class B>() -> Result<AnyModel> { return load_as<B>(path, context, options); });
+      return visit_backend(backend,
+                           [&]<class B>() -> Result<AnyModel> { return load_as<B>(*checkpoint, context, options); });
     for (const char* name : kBackendNames) {
       Result<AnyModel> model = visit_backend(name, [&]<class B>() -> Result<AnyModel> {
         if (const Result<B> made = B::create(context); !made.ok()) return made.status();
-        return load_as<B>(path, context, options);
+        return load_as<B>(*checkpoint, context, options);
       });
       // A level that was asked for by name is not exchanged for another backend.
       const bool next = !model.ok() && model.status().code() == Errc::kUnsupported && !context.options().force_isa &&
@@ -75,8 +78,8 @@ class AnyModel {
 
  private:
   template <class B>
-  static Result<AnyModel> load_as(const std::string& path, const Context& context, const LoadOptions& options) {
-    CORBEL_ASSIGN_OR_RETURN(Model<B> model, Model<B>::load(path, context, options));
+  static Result<AnyModel> load_as(const Checkpoint& checkpoint, const Context& context, const LoadOptions& options) {
+    CORBEL_ASSIGN_OR_RETURN(Model<B> model, Model<B>::load(checkpoint, context, options));
     AnyModel any;
     std::get<std::optional<Model<B>>>(any.models_) = std::move(model);
     any.name_ = B::kName;

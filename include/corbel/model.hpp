@@ -8,10 +8,12 @@
 #include <corbel/backends.hpp>
 #include <corbel/chat.hpp>
 #include <corbel/checkpoint/checkpoint.hpp>
+#include <corbel/checkpoint/generation_defaults.hpp>
 #include <corbel/config.hpp>
 #include <corbel/context.hpp>
 #include <corbel/detail/fp_environment.hpp>
 #include <corbel/detail/guard.hpp>
+#include <corbel/detail/utf8.hpp>
 #include <corbel/error.hpp>
 #include <corbel/graph/passes.hpp>
 #include <corbel/models/build.hpp>
@@ -93,8 +95,8 @@ template <hal::Backend B = DefaultBackend>
 class Model {
  public:
   /// Loads what Checkpoint::open opens: a GGUF file, a Hugging Face folder. Errors: those of Checkpoint::open, of
-  /// models::read_model_spec, missing_tensor, shape_mismatch, bad_value (a NaN or infinite scale), vocab_invalid,
-  /// unsupported, out_of_memory, cancelled; messages start with the file's name.
+  /// models::read_model_spec, read_generation_defaults, missing_tensor, shape_mismatch, bad_value (a NaN or infinite
+  /// scale), vocab_invalid, unsupported, out_of_memory, cancelled; messages start with the file's name.
   static Result<Model> load(const std::string& path, const Context& context, const LoadOptions& options = {}) {
     CORBEL_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(path, context, options.open));
     return load(checkpoint, context, options);
@@ -103,7 +105,7 @@ class Model {
   static Result<Model> load(const Checkpoint& checkpoint, const Context& context, const LoadOptions& options = {}) {
     const detail::ScopedFpEnvironment fp;
     Result<Model> model = detail::guard([&] { return load_checkpoint(checkpoint, context, options); });
-    if (!model.ok()) return model.status().with_place(checkpoint.name());
+    if (!model.ok()) return model.status().with_place(detail::printable(checkpoint.name(), 200));
     return model;
   }
 
@@ -113,6 +115,8 @@ class Model {
   const Tokenizer& tokenizer() const noexcept { return state_->tokenizer; }
   /// The checkpoint's chat template; the error says why there is none: missing_key, template_error, limit_exceeded.
   const Result<ChatTemplate>& chat_template() const noexcept { return state_->chat; }
+  /// How the checkpoint's authors sample, where it says so.
+  const GenerationDefaults& generation_defaults() const noexcept { return state_->generation; }
   /// What the backend runs: after the passes.
   const hal::Program& program() const noexcept { return state_->program; }
   std::span<const typename B::Weight> weights() const noexcept { return state_->weights; }
@@ -131,15 +135,28 @@ class Model {
     models::ModelSpec spec;
     Tokenizer tokenizer;
     Result<ChatTemplate> chat;
+    GenerationDefaults generation;
     hal::Program program;
     graph::PassOptions passes;
     std::vector<typename B::Weight> weights;
   };
   explicit Model(std::shared_ptr<const State> state) noexcept : state_(std::move(state)) {}
 
+  /// What in the checkpoint is left unread on purpose and may not be meant so.
+  static void log_notes(const Checkpoint& checkpoint, const models::ModelSpec& spec,
+                        const GenerationDefaults& generation, const Context& context) {
+    std::vector<std::string> notes = generation.ignored;
+    if (std::string unused = models::describe_unused_layers(checkpoint, spec); !unused.empty())
+      notes.push_back(std::move(unused));
+    for (const std::string& note : notes)
+      context.log(LogLevel::kWarning, detail::printable(checkpoint.name(), 200) + ": " + note);
+  }
+
   static Result<Model> load_checkpoint(const Checkpoint& checkpoint, const Context& context,
                                        const LoadOptions& options) {
     CORBEL_ASSIGN_OR_RETURN(models::ModelSpec spec, models::read_model_spec(checkpoint));
+    CORBEL_ASSIGN_OR_RETURN(GenerationDefaults generation, read_generation_defaults(checkpoint));
+    log_notes(checkpoint, spec, generation, context);
     Tokenizer tokenizer;  // stays empty, and says so when used, for a folder without the files of one
     if (detail::has_tokenizer(checkpoint)) {
       CORBEL_ASSIGN_OR_RETURN(tokenizer, Tokenizer::from_checkpoint(checkpoint));
@@ -172,9 +189,9 @@ class Model {
       for (hal::WeightPart& part : weight_spec.parts) part.source.reset();
     }
     Result<ChatTemplate> chat = ChatTemplate::from_checkpoint(checkpoint, tokenizer);
-    auto state =
-        std::make_shared<State>(State{context, std::move(backend), std::move(spec), std::move(tokenizer),
-                                      std::move(chat), std::move(program), options.passes, std::move(weights)});
+    auto state = std::make_shared<State>(State{context, std::move(backend), std::move(spec), std::move(tokenizer),
+                                               std::move(chat), std::move(generation), std::move(program),
+                                               options.passes, std::move(weights)});
     return Model(std::move(state));
   }
 

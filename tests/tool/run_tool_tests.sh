@@ -114,6 +114,19 @@ for verb in chat inspect tokenize logits bench; do
   fails 1 "truncated.gguf" "$verb: a truncated download" $verb "$work/truncated.gguf" "${more[@]}"
 done
 fails 1 "lhama" "an unknown architecture" logits "$work/unknown.gguf" --ids "$work/two.json" --greedy 1
+run inspect "$work/unknown.gguf" --plan 64 --program
+code=$?
+check "inspect: an unknown architecture: exit code 1" test $code == 1
+output_has "inspect: an unknown architecture: what the file says all the same" "general.architecture: \"lhama\""
+output_has "inspect: an unknown architecture: its tensors" "token_embd.weight"
+check "inspect: an unknown architecture: one line that says why" test "$(wc -l < "$work/err")" == 1
+check "inspect: an unknown architecture: the reason" grep -q '^corbel: .*unknown.gguf: general.architecture: "lhama" is not supported' "$work/err"
+run inspect "$work/unknown.gguf" --json
+check "inspect --json: an unknown architecture: exit code 1" test $? == 1
+output_has "inspect --json: an unknown architecture: the reason" '"problem":"general.architecture'
+for verb in inspect "convert x.gguf" tokenize "render --conversation x"; do
+  fails 2 "activations" "${verb%% *} has no activations" $verb "$tiny" --activations scheme
+done
 fails 1 "no.json" "a missing file of ids" logits "$tiny" --ids "$work/no.json" --greedy 1
 echo '{"ids": [1, "a"]}' > "$work/bad.json"
 fails 1 "bad.json" "ids that are no numbers" logits "$tiny" --ids "$work/bad.json" --greedy 1
@@ -166,12 +179,32 @@ succeeds "convert: gguf to safetensors" convert "$tiny" "$work/model.safetensors
 run inspect "$work/model.safetensors"
 output_has "convert: keys go to __metadata__" "general.architecture: \"llama\""
 fails 1 "output is the input" "convert onto the input" convert "$work/q8.gguf" "$work/q8.gguf"
+ln -s q8.gguf "$work/link.gguf"
+ln "$work/q8.gguf" "$work/second.gguf"
+cp "$work/q8.gguf" "$work/before"
+for name in link second; do
+  fails 1 "output is the input" "convert onto the input by another name ($name)" convert "$work/q8.gguf" "$work/$name.gguf"
+  fails 1 "output is the input" "convert onto the input, read by another name ($name)" convert "$work/$name.gguf" "$work/q8.gguf"
+done
+check "convert onto the input: it is as before" cmp "$work/q8.gguf" "$work/before"
+mkdir "$work/folder.gguf"
+fails 1 "folder.gguf" "convert onto a folder" convert "$tiny" "$work/folder.gguf"
+rmdir "$work/folder.gguf"
+echo old > "$work/old.gguf"
+succeeds "convert onto a file" convert "$tiny" "$work/old.gguf"
+check "convert onto a file: replaced" cmp "$tiny" "$work/old.gguf"
+for name in x.txt x.bin x.json; do fails 1 "$name.*not written" "convert to $name" convert "$tiny" "$work/$name"; done
+run convert --help
+output_has "convert --help: what is replaced" "replaced"
 fails 1 "not supported|cannot be written" "convert: gguf to a folder" convert "$tiny" "$work/folder"
 fails 2 "type" "convert --type of no type" convert "$tiny" "$work/x.gguf" --type q9
 fails 1 "no such file|not a folder" "convert into a folder that is not there" convert "$tiny" "$work/none/x.gguf"
 mkdir "$work/hf"
 cp "$work/model.safetensors" "$work/hf/"
 echo '{"model_type":"llama","torch_dtype":"float32"}' > "$work/hf/config.json"
+echo '{"temperature":0.5}' > "$work/hf/generation_config.json"
+succeeds "convert: folder to weights alone" convert "$work/hf" "$work/alone.safetensors"
+check "convert: folder to weights alone: what is left behind" grep -q "has no config.json, generation_config.json" "$work/err"
 succeeds "convert: folder to folder" convert "$work/hf" "$work/hf16" --type bf16
 check "convert: folder to folder: config.json" grep -q '"torch_dtype":"bfloat16"' "$work/hf16/config.json"
 fails 1 "not empty" "convert into a folder with files" convert "$work/hf" "$work/hf16"
@@ -201,6 +234,42 @@ done
 succeeds "logits: as generated" logits "$tiny" --ids "$work/ids.json" --role generated --chunk 1 --greedy 2
 succeeds "logits: --isa base" logits "$tiny" --isa base --ids "$work/ids.json" --greedy 2
 for kv in f32 bf16 f16; do succeeds "logits: --kv $kv" logits "$tiny" --kv $kv --ids "$work/ids.json" --greedy 2; done
+
+# --- chat: the sampling of the model's authors ---------------------------------------------------------------------------
+
+cp -r tests/data/golden/arcee "$work/authors"
+vocabulary=$(for i in {0..95}; do printf '"w%d":%d,' "$i" "$i"; done)
+echo '{"pre_tokenizer":{"type":"Whitespace"},"model":{"type":"WordLevel","unk_token":"w0","vocab":{'"${vocabulary%,}"'}}}' > "$work/authors/tokenizer.json"
+say() { # say FILE SAMPLING ARGUMENT...: a reply, where generation_config.json is SAMPLING
+  local file=$1
+  echo "$2" > "$work/authors/generation_config.json"
+  shift 2
+  run chat "$work/authors" --prompt "w1 w2 w3" --max-tokens 16 "$@" && cp "$work/out" "$work/$file"
+}
+same() { # same NAME FILE FILE
+  check "chat: $1" cmp "$work/$2" "$work/$3"
+}
+differ() { ! cmp -s "$work/$1" "$work/$2"; }
+say plain '{}' --seed 5
+check "chat: a folder that says nothing of sampling" test -s "$work/plain"
+say usual '{}' --seed 5 --temp 0.7 --top-k 0 --top-p 0.9 --min-p 0
+same "without a word of the authors: 0.7 and 0.9" plain usual
+say greedy '{}' --temp 0
+say first '{"do_sample":false}' --seed 1
+same "do_sample false: the likeliest token" first greedy
+say asked '{"temperature":1.5,"top_k":40,"top_p":0.95,"min_p":0.01}' --seed 5
+say given '{}' --seed 5 --temp 1.5 --top-k 40 --top-p 0.95 --min-p 0.01
+same "temperature, top_k, top_p and min_p as the authors say" asked given
+check "chat: which is not the usual" differ asked plain
+say given '{}' --seed 5 --temp 1.5 --top-k 0 --top-p 1
+say asked '{"temperature":1.5}' --seed 5
+same "what they leave out is off" asked given
+say asked '{"temperature":1.5,"top_k":40}' --temp 0
+same "options go before them" asked greedy
+say asked '{"repetition_penalty":50.0}' --temp 0
+check "chat: repetition_penalty" differ asked greedy
+echo '{"temperature":-1}' > "$work/authors/generation_config.json"
+fails 1 "authors: generation_config.json: temperature" "chat: a temperature that is none" chat "$work/authors" --prompt w1
 
 # --- render ------------------------------------------------------------------------------------------------------------
 

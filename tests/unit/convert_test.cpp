@@ -177,6 +177,15 @@ TEST_CASE("convert: a folder becomes a folder") {
   CHECK(written.find_tensor("model.norm.weight")->dtype == DType::kF32);
   CHECK(written.config()->find("torch_dtype")->as_string() == "bfloat16");
   CHECK(written.config()->find("eos_token_id")->as_uint() == 2);
+  // A name with a dot is a folder too, and a file of weights alone says what it does not have.
+  REQUIRE(convert(source, work / "Model-1.5").ok());
+  CHECK(fs::is_directory(work / "Model-1.5"));
+  std::string said;
+  options.say = [&](std::string_view line) { said += line; };
+  std::ofstream(work / "alone.safetensors") << "old";
+  REQUIRE(convert(source, work / "alone.safetensors", options).ok());
+  CHECK(said.find("has no config.json") != std::string::npos);
+  CHECK(Checkpoint::open(work / "alone.safetensors", context)->tensors().size() == source.tensors().size());
 }
 
 TEST_CASE("convert: what cannot be written is refused, and nothing is left") {
@@ -188,6 +197,18 @@ TEST_CASE("convert: what cannot be written is refused, and nothing is left") {
   corbel::models::ConvertOptions options;
   CHECK(convert(source, work / "hf").code() == Errc::kInvalidArgument);
   CHECK(convert(source, work / "hf/model.safetensors").code() == Errc::kInvalidArgument);
+  fs::create_symlink("hf", work / "link");
+  fs::create_hard_link(work / "hf/model.safetensors", work / "second.safetensors");
+  CHECK(convert(source, work / "link").code() == Errc::kInvalidArgument);
+  CHECK(convert(source, work / "second.safetensors").code() == Errc::kInvalidArgument);
+  CHECK(convert(source, work / "second.safetensors").message().find("output is the input") != std::string_view::npos);
+  fs::remove(work / "link");
+  fs::remove(work / "second.safetensors");
+  for (const char* name : {"m.txt", "m.bin", "m.PT", "config.json"}) {
+    const corbel::Status other = convert(source, work / name);
+    CHECK(other.code() == Errc::kInvalidArgument);
+    CHECK(other.message().find("are not written") != std::string_view::npos);
+  }
   CHECK(convert(source, work / "none/m.gguf").code() == Errc::kIoOpen);
   options.type = DType::kIQ1_S;
   CHECK(convert(source, work / "m.gguf", options).code() == Errc::kUnsupported);

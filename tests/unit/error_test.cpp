@@ -44,6 +44,13 @@ TEST_CASE("a status carries a code and a message") {
   const Status placed = error.with_place("model.gguf");
   CHECK(placed.code() == Errc::kTruncated);
   CHECK(placed.message() == "model.gguf: offset 12: expected 8 bytes, got 3");
+  // A place that is named already is not named again, nor a folder before a file in it.
+  CHECK(placed.with_place("model.gguf").message() == placed.message());
+  CHECK(placed.with_place("model").message() == "model: model.gguf: offset 12: expected 8 bytes, got 3");
+  const Status inside(Errc::kIoOpen, "a/b/model.safetensors: no such file");
+  for (const char* folder : {"a/b", "a/b/", "a/b//"}) CHECK(inside.with_place(folder).message() == inside.message());
+  const Status odd = Status(Errc::kIoOpen, "no such file").with_place("a\nb");
+  CHECK(odd.with_place("a\nb").message() == "a\\x0Ab: no such file");
   const Status copy = placed;  // shares the text
   CHECK(copy.message().data() == placed.message().data());
 }

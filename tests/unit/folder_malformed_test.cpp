@@ -11,8 +11,10 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
@@ -567,6 +569,31 @@ TEST_CASE("index malformed: each named case has exactly its error") {
   CHECK(open_folder(context, sharded_folder(), kIndexName).result.ok());
 }
 
+TEST_CASE("what is no model file says what it is") {
+  const Context context;
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n";
+  const std::string page = "<!DOCTYPE html><html><body>Not found</body></html>";
+  for (const char* name : {"m.gguf", "m.safetensors"}) {
+    for (const auto& [bytes, says] : {std::pair(pointer, "Git LFS"), std::pair(page, "web page")}) {
+      CAPTURE(name, bytes);
+      const Errc code = name[2] == 'g' ? Errc::kBadMagic : Errc::kLimitExceeded;
+      check_error(Checkpoint::from_memory(bytes_of(bytes), context, {}, name).status(), code, {name, says});
+      const auto reader = std::make_shared<OneByteReader>(bytes);
+      check_error(Checkpoint::from_reader(reader, context, {}, name).status(), code, {name, says});
+    }
+  }
+  Files files = sharded_folder();
+  files.erase("b.safetensors");
+  check_error(open_folder(context, files).result.status(), Errc::kIoOpen, {"b.safetensors", "download complete?"});
+  check_error(Checkpoint::from_memory(bytes_of(good_safetensors()).first(60), context, {}, "m.safetensors").status(),
+              Errc::kTruncated, {"download complete?"});
+  // What reads images lies beside the model.
+  Files two = {{"m.gguf", part_bytes(0, 1, 0, {"a"})}, {"mmproj-m.gguf", part_bytes(0, 1, 0, {"b"})}};
+  const Opened model = open_folder(context, two);
+  REQUIRE(model.result.ok());
+  CHECK(model.result->find_tensor("a") != nullptr);
+}
+
 TEST_CASE("index malformed: links and files that are no files") {
   namespace fs = std::filesystem;
   const Context context;
@@ -682,6 +709,40 @@ TEST_CASE("config malformed: generation_config.json") {
   CHECK(good->top_k == 20u);
   CHECK(good->min_p == 0.0);
   CHECK_FALSE(good->repetition_penalty.has_value());
+}
+
+TEST_CASE("generation: the keys of a GGUF file") {
+  const Context context;
+  const auto read = [&](const char* key, corbel::MetaValue value) {
+    corbel::GgufWriter writer;
+    writer.metadata().set("general.sampling.temp", corbel::MetaValue::from_float(0.5));
+    writer.metadata().set("general.sampling.penalty_repeat", corbel::MetaValue::from_float(1.25));
+    writer.metadata().set("tokenizer.ggml.eos_token_id", corbel::MetaValue::from_uint(3));
+    if (key != nullptr) writer.metadata().set(key, std::move(value));
+    const std::string file = text_of(writer.to_bytes());
+    return corbel::read_generation_defaults(Checkpoint::from_memory(bytes_of(file), context, {}, "m").value());
+  };
+  const auto good = read("general.sampling.top_k", corbel::MetaValue::from_int(20));
+  REQUIRE(good.ok());
+  CHECK(good->temperature == 0.5);
+  CHECK(good->repetition_penalty == 1.25);
+  CHECK(good->top_k == 20u);
+  CHECK(good->eos_ids == std::vector<std::uint32_t>{3});
+  CHECK_FALSE(good->top_p.has_value());
+  CHECK(read("general.sampling.top_k", corbel::MetaValue::from_int(-1))->top_k == 0u);  // all tokens
+  for (const auto& [key, value, code] : std::vector<std::tuple<const char*, corbel::MetaValue, Errc>>{
+           {"general.sampling.top_k", corbel::MetaValue::from_string("many"), Errc::kTypeMismatch},
+           {"general.sampling.top_p", corbel::MetaValue::from_float(1.5), Errc::kBadValue},
+           {"general.sampling.temp", corbel::MetaValue::from_float(std::numeric_limits<double>::quiet_NaN()),
+            Errc::kBadValue},
+           {"general.sampling.min_p", corbel::MetaValue::from_string("x"), Errc::kTypeMismatch},
+           {"tokenizer.ggml.bos_token_id", corbel::MetaValue::from_float(1), Errc::kTypeMismatch},
+       }) {
+    CAPTURE(key);
+    const auto wrong = read(key, value);
+    REQUIRE_FALSE(wrong.ok());
+    check_error(wrong.status(), code, {"m: "});
+  }
 }
 
 TEST_CASE("split gguf: parts become one checkpoint, whichever is named") {

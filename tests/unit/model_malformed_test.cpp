@@ -1,15 +1,23 @@
 // Checkpoints whose container is sound and whose meaning is not: cases G080 to G097 of the malformed-file list
 // (docs/reference/errors.md).
 #include <corbel/checkpoint/safetensors_writer.hpp>
+#include <corbel/impl/models/key_reader.ipp>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
 
+#include "support/alloc_counter.hpp"
 #include "support/golden.hpp"
+#include "support/malformed.hpp"
 #include "support/memory_folder.hpp"
 #include "support/tiny_model.hpp"
 
@@ -113,6 +121,11 @@ TEST_CASE("hyper-parameters outside their domain are refused with their key", "[
        "rope.scaling.type"},
       {"a recurrent family", set("general.architecture", MetaValue::from_string("mamba2")), Errc::kUnsupported,
        "recurrent mixer Mamba2"},
+      {"an adapter", set("general.type", MetaValue::from_string("adapter")), Errc::kUnsupported, "changes to another"},
+      {"figures", set("general.type", MetaValue::from_string("imatrix")), Errc::kUnsupported, "figures for quantizing"},
+      {"a projector", set("general.type", MetaValue::from_string("mmproj")), Errc::kUnsupported, "images or sounds"},
+      {"a projector", set("general.architecture", MetaValue::from_string("clip")), Errc::kUnsupported, "images or"},
+      {"a kind of another type", set("general.type", uint_value(1)), Errc::kTypeMismatch, "general.type"},
       {"a near miss", set("general.architecture", MetaValue::from_string("lama")), Errc::kUnsupported,
        "nearest known family is \"llama\""},
   };
@@ -126,6 +139,14 @@ TEST_CASE("hyper-parameters outside their domain are refused with their key", "[
     CHECK(status.message().find(change.place) != std::string_view::npos);
     CHECK(status.message().size() <= 512);
   }
+}
+
+TEST_CASE("a vocabulary alone is no model", "[malformed]") {
+  GgufWriter writer;
+  writer.metadata().set("general.architecture", MetaValue::from_string("llama"));
+  const Status status = load(writer);
+  CHECK(status.code() == Errc::kMissingTensor);
+  CHECK(status.message().find("a vocabulary alone") != std::string_view::npos);
 }
 
 TEST_CASE("per-layer arrays that agree are read", "[malformed]") {
@@ -241,11 +262,16 @@ struct TinyFolder {
       add(block + "mlp.down_proj.weight", {32, 48});
     }
     const std::vector<std::byte> bytes = writer.to_bytes().value();
-    return {{"config.json", config.dump()},
-            {"model.safetensors", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())}};
+    Files all = more;
+    all["config.json"] = config.dump();
+    all["model.safetensors"] = std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    return all;
   }
-  Status load() const {
-    const Context context({.threads = 1});
+  Files more;  // further documents
+  Status load(const LogSink& log = {}) const {
+    ContextOptions options{.threads = 1};
+    options.log = log;
+    const Context context(options);
     const auto checkpoint = Checkpoint::from_folder(std::make_shared<MemoryFolder>(files()), context);
     return checkpoint.ok() ? Model<RefBackend>::load(*checkpoint, context).status() : checkpoint.status();
   }
@@ -306,6 +332,32 @@ TEST_CASE("config.json outside its domain is refused with its key", "[malformed]
       {"num_local_experts", 4, Errc::kMissingKey, "num_experts_per_tok"},
       {"num_local_experts", 1u << 20, Errc::kLimitExceeded, "num_local_experts"},
       {"max_position_embeddings", 0, Errc::kBadValue, "max_position_embeddings"},
+      // C04 to C11, C14
+      {"hidden_size", 0, Errc::kBadValue, "hidden_size"},
+      {"hidden_size", -1, Errc::kBadValue, "hidden_size"},
+      {"hidden_size", std::uint64_t{1} << 63, Errc::kLimitExceeded, "hidden_size"},
+      {"hidden_size", 1e308, Errc::kTypeMismatch, "hidden_size"},
+      {"hidden_size", "4096", Errc::kTypeMismatch, "hidden_size"},
+      {"hidden_size", 4096.5, Errc::kTypeMismatch, "hidden_size"},
+      {"num_hidden_layers", 1000000000, Errc::kLimitExceeded, "num_hidden_layers"},
+      {"rope_scaling", {{"type", "linear"}, {"factor", "2"}}, Errc::kTypeMismatch, "config.json: rope_scaling.factor"},
+      {"rope_scaling", {{"type", 7}}, Errc::kTypeMismatch, "config.json: rope_scaling.type"},
+      {"rope_scaling", "linear", Errc::kTypeMismatch, "config.json: rope_scaling"},
+      {"rope_parameters", {{"full_attention", 5}}, Errc::kTypeMismatch, "config.json: rope_parameters.full_attention"},
+      {"sliding_window", "4096", Errc::kTypeMismatch, "sliding_window"},
+      {"attention_bias", "no", Errc::kTypeMismatch, "attention_bias"},
+      {"text_config", {1}, Errc::kTypeMismatch, "config.json: text_config"},
+      {"text_config", {{"rms_norm_eps", "x"}}, Errc::kTypeMismatch, "config.json: text_config.rms_norm_eps"},
+      {"architectures", 7, Errc::kTypeMismatch, "architectures"},
+      {"architectures", {"LlamaForSequenceClassification"}, Errc::kUnsupported, "architectures[0]"},
+      {"quantization_config", 7, Errc::kTypeMismatch, "config.json: quantization_config"},
+      {"quantization_config", {{"quant_method", "bitnet"}}, Errc::kUnsupported, "bitnet"},
+      {"rms_norm_eps", "1e-5", Errc::kTypeMismatch, "rms_norm_eps"},
+      {"bos_token_id", "1", Errc::kTypeMismatch, "config.json: bos_token_id"},
+      {"bos_token_id", -2, Errc::kVocabInvalid, "config.json: bos_token_id"},
+      {"eos_token_id", {1, "2"}, Errc::kTypeMismatch, "config.json: eos_token_id"},
+      {"eos_token_id", std::uint64_t{1} << 63, Errc::kVocabInvalid, "config.json: eos_token_id"},
+      {"pad_token_id", true, Errc::kTypeMismatch, "config.json: pad_token_id"},
   };
   for (const ConfigChange& change : changes) {
     INFO(change.key << " = " << change.value.dump());
@@ -327,6 +379,213 @@ TEST_CASE("config.json outside its domain is refused with its key", "[malformed]
     const Status status = folder.load();
     CHECK(status.code() == Errc::kMissingTensor);
     CHECK(status.message().find(name) != std::string_view::npos);
+  }
+}
+
+TEST_CASE("documents beside config.json are checked when a model loads", "[malformed]") {
+  struct Document {
+    const char* name;
+    const char* text;
+    Errc expected;
+    const char* place;
+  };
+  for (const Document& wrong : {
+           Document{"generation_config.json", R"({"temperature":"warm"})", Errc::kTypeMismatch, "temperature"},
+           Document{"generation_config.json", R"({"top_p":7})", Errc::kBadValue, "top_p"},
+           Document{"generation_config.json", R"({"eos_token_id":[40]})", Errc::kVocabInvalid, "eos_token_id"},
+           Document{"generation_config.json", R"({"do_sample":"yes"})", Errc::kTypeMismatch, "do_sample"},
+           Document{"generation_config.json", "[]", Errc::kTypeMismatch, "object"},
+           Document{"quantize_config.json", R"({"bits":"4"})", Errc::kTypeMismatch, "bits"},
+       }) {
+    CAPTURE(wrong.name, wrong.text);
+    TinyFolder folder;
+    folder.more[wrong.name] = wrong.text;
+    const Status status = folder.load();
+    INFO(status.message());
+    CHECK(errc_name(status.code()) == std::string(errc_name(wrong.expected)));
+    CHECK(status.message().find(wrong.place) != std::string_view::npos);
+    const std::string start = std::string("folder: ") + wrong.name + ": ";
+    CHECK(std::string(status.message()).substr(0, start.size()) == start);
+  }
+  TinyFolder fine;
+  fine.more["generation_config.json"] = R"({"temperature":null,"eos_token_id":null,"pad_token_id":-1,"top_k":0})";
+  CHECK(fine.load().message() == "");
+}
+
+TEST_CASE("what is left unread on purpose is said once", "[malformed]") {
+  struct Lines {
+    std::vector<std::string> all;
+  } lines;
+  const LogSink log = {[](void* user, LogLevel level, std::string_view line) noexcept {
+                         if (level == LogLevel::kWarning) static_cast<Lines*>(user)->all.emplace_back(line);
+                       },
+                       &lines};
+  TinyFolder folder;
+  CHECK(folder.load(log).ok());
+  CHECK(lines.all.empty());
+  folder.config["num_hidden_layers"] = 1;
+  folder.config["bos_token_id"] = 50256;  // a token of the model that it was made from
+  folder.config["eos_token_id"] = {1, 50256};
+  REQUIRE(folder.load(log).message() == "");
+  REQUIRE(lines.all.size() == 3);
+  CHECK(lines.all[0].find("config.json: eos_token_id: 50256") != std::string::npos);
+  CHECK(lines.all[1].find("config.json: bos_token_id: 50256") != std::string::npos);
+  CHECK(lines.all[2].find("9 tensors behind the 1 layers that config.json: num_hidden_layers states") !=
+        std::string::npos);
+  CHECK(lines.all[2].find("the first is model.layers.1.") != std::string::npos);
+
+  lines.all.clear();
+  GgufWriter writer = TinyModel().writer();
+  writer.metadata().set("llama.block_count", uint_value(1));
+  const std::vector<std::byte> bytes = writer.to_bytes().value();
+  ContextOptions options{.threads = 1};
+  options.log = log;
+  const Context context(options);
+  const Checkpoint checkpoint = Checkpoint::from_memory(bytes, context).value();
+  REQUIRE(Model<RefBackend>::load(checkpoint, context).ok());
+  REQUIRE(lines.all.size() == 1);
+  CHECK(lines.all[0].find("1 layers that llama.block_count states are not used, the first is blk.1.") !=
+        std::string::npos);
+}
+
+namespace {
+
+/// The paths of all keys that config.json may have.
+std::vector<std::pair<models::detail::ConfigType, std::string>> config_keys() {
+  std::vector<std::pair<models::detail::ConfigType, std::string>> keys;
+  models::detail::each_config_key(
+      [&](models::detail::ConfigType type, const std::string& path) { keys.emplace_back(type, path); });
+  return keys;
+}
+
+nlohmann::json::json_pointer pointer_to(std::string path) {
+  std::replace(path.begin(), path.end(), '.', '/');
+  return nlohmann::json::json_pointer("/" + path);
+}
+
+}  // namespace
+
+TEST_CASE("config.json: every key that is read has a type", "[malformed]") {
+  std::set<std::string> typed;
+  for (const auto& [type, path] : config_keys()) typed.insert(path);
+  // What the readers ask for, from their sources: names of config.json, or canonical ones that stand for them.
+  const std::regex call(
+      R"re((?:read_?|keys)\.(?:count|count_or|uniform_count|number|number_or|flag_or|text_or|numbers|texts|has|has_list)\(\s*"([^"]+)")re");
+  std::size_t seen = 0;
+  for (const char* file : {"model_spec.ipp", "rope_table.ipp", "gguf_layout.ipp"}) {
+    const std::string source = read_file(test_data("../../include/corbel/impl/models/") + file);
+    REQUIRE_FALSE(source.empty());
+    for (std::sregex_iterator at(source.begin(), source.end(), call), end; at != end; ++at) {
+      std::stringstream names{std::string(models::detail::hf_names((*at)[1].str()))};
+      for (std::string name; names >> name; ++seen) {
+        const bool of_gguf =
+            name.rfind("rope.", 0) == 0 || name.rfind("attention.", 0) == 0 || name == "expert_gating_func";
+        CAPTURE(file, name);
+        CHECK((of_gguf || typed.count(name) != 0 || typed.count("rope_parameters." + name) != 0));
+      }
+    }
+  }
+  CHECK(seen > 60);
+}
+
+TEST_CASE("config.json: no value of any key of any family is read over or does harm", "[malformed]") {
+  using models::detail::ConfigType;
+  using nlohmann::json;
+  const std::pair<const char*, json> values[] = {{"a string", "x"},
+                                                 {"a bool", true},
+                                                 {"a list", {1, "x"}},
+                                                 {"an object", {{"x", 1}}},
+                                                 {"null", nullptr},
+                                                 {"a negative", -1},
+                                                 {"0", 0},
+                                                 {"1e308", 1e308},
+                                                 {"a fraction", 1.5},
+                                                 {"2^63", std::uint64_t{1} << 63}};
+  std::size_t folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(test_data("golden"))) {
+    const std::string path = entry.path().string();
+    if (!std::filesystem::exists(path + "/config.json")) continue;
+    ++folders;
+    CAPTURE(path);
+    const json config = json::parse(read_file(path + "/config.json"));
+    Files files = {{"config.json", ""}, {"model.safetensors", read_file(path + "/model.safetensors")}};
+    const std::size_t bytes = files["model.safetensors"].size();
+    const bool nested = config.contains("text_config");
+    for (const auto& [type, key] : config_keys()) {
+      for (const auto& [what, value] : values) {
+        const std::string at = (nested && key != "text_config" ? "text_config." : "") + key;
+        json changed = config;
+        try {
+          changed[pointer_to(at)] = value;
+        } catch (const json::exception&) {
+          continue;  // inside a list or a null
+        }
+        files["config.json"] = changed.dump();
+        const Context context({.threads = 1});
+        const auto folder = std::make_shared<MemoryFolder>(files);
+        const AllocationScope scope;
+        const Result<Checkpoint> checkpoint = Checkpoint::from_folder(folder, context);
+        REQUIRE(checkpoint.ok());
+        Status status = models::read_model_spec(*checkpoint).status();
+        if (status.ok()) status = read_generation_defaults(*checkpoint).status();
+        const AllocationStats stats = scope.stats();
+        CAPTURE(key, what, std::string(status.message()));
+        if (stats.largest > (1u << 20) + bytes) FAIL("an allocation of " << stats.largest);
+        if (status.ok() && value.is_null()) continue;
+        if (!status.ok() && (!message_fault(status.message()).empty() || status.code() == Errc::kInternal))
+          FAIL("the message");
+        const Result<corbel::json::Value> parsed = corbel::json::parse(value.dump());
+        if (value.is_null() || models::detail::wrong_type(type, *parsed) == nullptr) continue;
+        if (status.code() != Errc::kTypeMismatch ||
+            status.message().find("config.json: " + at + ": expected") == std::string_view::npos)
+          FAIL("a value of another type");
+      }
+    }
+  }
+  CHECK(folders >= 13);
+}
+
+TEST_CASE("config.json: windows as transformers has them", "[windows]") {
+  using nlohmann::json;
+  struct WindowCase {
+    const char* family;
+    json keys;
+    std::vector<std::uint32_t> windows;
+  };
+  const json used = {{"use_sliding_window", true}, {"sliding_window", 16}};
+  const auto with = [](json base, const json& more) {
+    base.update(more);
+    return base;
+  };
+  const WindowCase cases[] = {
+      {"llama", {{"sliding_window", 16}}, {0, 0}},  // a key that the family does not have
+      {"arcee", {{"sliding_window", 16}}, {0, 0}},
+      {"olmo2", {{"sliding_window", 16}}, {0, 0}},
+      {"mistral", {{"sliding_window", 16}}, {16, 16}},
+      {"mistral", {{"sliding_window", nullptr}}, {0, 0}},
+      {"mistral", json::object(), {4096, 4096}},  // the default of the family
+      {"mistral", {{"sliding_window", 0}}, {0, 0}},
+      {"qwen2", {{"sliding_window", 16}}, {0, 0}},
+      {"qwen2", used, {0, 0}},  // from layer 28 on
+      {"qwen2", with(used, {{"max_window_layers", 1}}), {0, 16}},
+      {"qwen2", with(used, {{"layer_types", {"sliding_attention", "full_attention"}}}), {16, 0}},
+      {"smollm3", with(used, {{"no_rope_layers", {1, 0}}}), {0, 16}},
+      {"smollm3", with(used, {{"no_rope_layers", {1, 1}}}), {0, 0}},
+  };
+  for (const WindowCase& one : cases) {
+    CAPTURE(one.family, one.keys.dump());
+    TinyFolder folder;
+    folder.config["model_type"] = one.family;
+    folder.config.update(one.keys);
+    const Context context({.threads = 1});
+    const Checkpoint checkpoint =
+        Checkpoint::from_folder(std::make_shared<MemoryFolder>(folder.files()), context).value();
+    const Result<models::ModelSpec> spec = models::read_model_spec(checkpoint);
+    INFO(spec.status().message());
+    REQUIRE(spec.ok());
+    std::vector<std::uint32_t> windows;
+    for (const models::LayerSpec& layer : spec->layers) windows.push_back(layer.window);
+    CHECK(windows == one.windows);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "support/malformed.hpp"
 #include "support/memory_folder.hpp"
 #include "support/support.hpp"
 
@@ -315,6 +316,89 @@ TEST_CASE("quantization: configurations that are not read are refused by name") 
     REQUIRE_FALSE(config.ok());
     CHECK(std::string(errc_name(config.status().code())) == errc_name(c.code));
     CHECK(config.status().message().find(c.named) != std::string_view::npos);
+  }
+}
+
+TEST_CASE("quantization: no value of any key is read over or does harm") {
+  using nlohmann::json;
+  const json values[] = {"x", true, {1, "x"}, {{"x", 1}}, nullptr, -1, 0, 1e308, 1.5, std::uint64_t{1} << 63};
+  const auto kind = [](const json& value) {
+    return value.is_number() ? 'n' : value.is_boolean() ? 'b' : value.is_string() ? 's' : value.is_array() ? 'a' : 'o';
+  };
+  const json bases[] = {
+      {{"quant_method", "gptq"},
+       {"bits", 4},
+       {"group_size", 32},
+       {"sym", true},
+       {"desc_act", false},
+       {"checkpoint_format", "gptq"},
+       {"pack_dtype", "int32"},
+       {"modules_to_not_convert", {"a"}},
+       {"dynamic", {{"+:b", {{"bits", 8}, {"group_size", 64}, {"sym", true}}}}}},
+      {{"quant_method", "awq"},
+       {"bits", 4},
+       {"group_size", 32},
+       {"zero_point", true},
+       {"version", "gemm"},
+       {"modules_to_not_convert", {"a"}}},
+      {{"quant_method", "fp8"},
+       {"fmt", "e4m3"},
+       {"activation_scheme", "dynamic"},
+       {"weight_block_size", {32, 32}},
+       {"modules_to_not_convert", {"a"}},
+       {"ignored_layers", {"b"}}},
+      {{"quant_method", "fbgemm_fp8"}, {"activation_scale_ub", 1200.0}, {"modules_to_not_convert", {"a"}}},
+      {{"quant_method", "mxfp4"}, {"modules_to_not_convert", {"a"}}},
+      {{"quant_method", "bitsandbytes"},
+       {"load_in_4bit", true},
+       {"load_in_8bit", false},
+       {"llm_int8_skip_modules", {"a"}}},
+      {{"quant_method", "compressed-tensors"},
+       {"format", "pack-quantized"},
+       {"ignore", {"lm_head"}},
+       {"sparsity_config", {{"format", "dense"}}},
+       {"transform_config", {{"config_groups", json::object()}}},
+       {"config_groups",
+        {{"group_0",
+          {{"targets", {"Linear"}},
+           {"format", "pack-quantized"},
+           {"weights",
+            {{"type", "int"},
+             {"num_bits", 4},
+             {"symmetric", true},
+             {"group_size", 32},
+             {"strategy", "group"},
+             {"actorder", "group"},
+             {"block_structure", {32, 32}}}},
+           {"input_activations",
+            {{"type", "int"},
+             {"num_bits", 8},
+             {"strategy", "token"},
+             {"symmetric", true},
+             {"group_size", 32},
+             {"dynamic", true}}}}}}}},
+  };
+  for (const json& base : bases) {
+    REQUIRE(parse(base.dump()).ok());
+    const json leaves = base.flatten();
+    for (const auto& [path, old] : leaves.items()) {
+      for (json::json_pointer at(path); !at.empty(); at = at.parent_pointer()) {
+        for (const json& value : values) {
+          json changed = base;
+          changed[at] = value;
+          const Status status = parse(changed.dump()).status();
+          CAPTURE(base["quant_method"].dump(), at.to_string(), value.dump(), std::string(status.message()));
+          if (!status.ok()) {
+            CHECK(corbel_test::message_fault(status.message()).empty());
+            CHECK(status.code() != Errc::kInternal);
+          } else if (!value.is_null() && kind(value) != kind(base[at]) &&
+                     !(at.back() == "actorder" && value.is_boolean())) {
+            FAIL("a value of another type");
+          }
+        }
+      }
+      (void)old;
+    }
   }
 }
 

@@ -39,8 +39,9 @@ std::string family_json(std::string_view name) {
 }
 
 corbel::Result<Tokenizer> load(std::string_view tokenizer_json, std::string_view config = {},
-                               std::string_view generation = {}) {
+                               std::string_view generation = {}, std::string_view special_map = {}) {
   TokenizerDocuments documents;
+  documents.special_tokens_map = special_map;
   documents.tokenizer_json = tokenizer_json;
   documents.tokenizer_config = config;
   documents.generation_config = generation;
@@ -372,6 +373,28 @@ TEST_CASE("tokenizer_config.json: tokens around a text, roles, and tokens that e
   CHECK(load(kBpe, R"({"added_tokens_decoder":{"x":{"content":"<more>"}}})").status().code() == Errc::kVocabInvalid);
   CHECK(load(kBpe, R"({"bos_token":7})").status().code() == Errc::kTypeMismatch);
   CHECK(load(kBpe, R"({"add_bos_token":"yes"})").status().code() == Errc::kTypeMismatch);
+  for (const std::string role : {"bos", "eos", "unk", "pad", "sep", "cls", "mask"}) {
+    const std::string key = role + "_token";
+    const std::pair<const char*, Errc> values[] = {{"7", Errc::kTypeMismatch},
+                                                   {"true", Errc::kTypeMismatch},
+                                                   {R"(["<s>"])", Errc::kTypeMismatch},
+                                                   {R"({"content":7})", Errc::kTypeMismatch},
+                                                   {"{}", Errc::kMissingKey},
+                                                   {"null", Errc::kOk},
+                                                   {R"("<s>")", Errc::kOk},
+                                                   {R"({"content":"<s>"})", Errc::kOk}};
+    for (const auto& [value, code] : values) {
+      const std::string text = "{\"" + key + "\":" + value + "}";
+      for (const auto& [document, result] : {std::pair("tokenizer_config.json", load(kBpe, text)),
+                                             std::pair("special_tokens_map.json", load(kBpe, "", "", text))}) {
+        CAPTURE(document, text, std::string(result.status().message()));
+        CHECK(result.status().code() == code);
+        if (!result.ok()) {
+          CHECK(std::string(result.status().message()).find(std::string(document) + ": " + key) == 0);
+        }
+      }
+    }
+  }
   CHECK(load(kBpe, "", R"({"eos_token_id":99})").status().code() == Errc::kVocabInvalid);
   CHECK(load(kBpe, "", R"({"eos_token_id":[)" + repeat("1,", 1000000) + "1]}").status().code() == Errc::kLimitExceeded);
   // As GPT-2 was published.

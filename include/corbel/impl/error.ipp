@@ -4,6 +4,7 @@
 #include <corbel/detail/utf8.hpp>
 #include <corbel/error.hpp>
 
+#include <algorithm>
 #include <cstddef>
 
 CORBEL_NAMESPACE_BEGIN
@@ -43,7 +44,13 @@ CORBEL_INLINE Status Status::with_place(std::string_view place) const noexcept {
 #if CORBEL_HAS_EXCEPTIONS
   try {
 #endif
-    std::string text(place);
+    std::string text = detail::printable(place, 512);
+    std::string_view same = text;
+    while (same.size() > 1 && same.back() == '/') same.remove_suffix(1);
+    const std::string_view behind = message().substr(std::min(same.size(), message().size()));
+    if (!same.empty() && message().starts_with(same) && (behind.starts_with(": ") || behind.starts_with("/"))) {
+      return *this;
+    }
     text += ": ";
     text += message();
     return Status(code_, text);

@@ -16,7 +16,7 @@
 CORBEL_NAMESPACE_BEGIN
 namespace detail {
 
-CORBEL_INLINE Status no_tokenizer() { return Status(Errc::kInvalidArgument, "tokenizer: empty (default-constructed)"); }
+CORBEL_INLINE Status no_tokenizer() { return Status(Errc::kInvalidArgument, "tokenizer: empty; the checkpoint has none (a folder needs tokenizer.json)"); }
 
 CORBEL_INLINE Status bad_token(TokenId id, std::size_t size) {
   return Status(Errc::kInvalidArgument, fmt::format("token id {}: expected 0 to {}", id, size - 1));
@@ -129,7 +129,7 @@ CORBEL_INLINE Result<Tokenizer> Tokenizer::from_checkpoint(const Checkpoint& che
   const bool folder = checkpoint.format() != CheckpointFormat::kGguf;
   Result<Tokenizer> tokenizer = folder ? detail::guard([&] { return detail::folder_tokenizer(checkpoint); })
                                        : from_metadata(checkpoint.metadata());
-  if (!tokenizer.ok()) return tokenizer.status().with_place(checkpoint.name());
+  if (!tokenizer.ok()) return tokenizer.status().with_place(detail::printable(checkpoint.name(), 200));
   return tokenizer;
 }
 

@@ -52,7 +52,8 @@ enum class QkNorm : std::uint8_t {
   kWidth,      ///< all heads together, before rope
 };
 
-/// Which layers see a window only, where the checkpoint gives its size.
+/// Which layers see a window only, where the checkpoint gives its size and does not list the layers. What config.json
+/// says of windows in a family with kNone has no effect, as in transformers.
 enum class Windows : std::uint8_t {
   kNone,
   kAll,

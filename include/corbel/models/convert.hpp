@@ -28,13 +28,14 @@ struct ConvertOptions {
 };
 
 /// Writes `checkpoint` to `path`: to a GGUF file where it ends with ".gguf", to a safetensors file where it ends with
-/// ".safetensors", else to a new folder as the Hugging Face Hub has it. From a Hugging Face folder to GGUF, names,
-/// layouts and keys become those of the family's GGUF files; from GGUF to safetensors, names stay and the keys go to
-/// `__metadata__` (texts as they are, others as JSON). A safetensors file alone cannot be loaded, since it has no
-/// config.json; a folder can. Reads and writes a few MiB at a time. The output has its name only when it is complete;
-/// nothing is left after a failure. Errors: kInvalidArgument (the output is the input, or a folder with files),
-/// kUnsupported (a type that cannot be encoded, a family that GGUF files do not have, a folder from a GGUF file, ...),
-/// those of reading and writing.
+/// ".safetensors", else to a new folder as the Hugging Face Hub has it (endings of other files are refused). From a
+/// Hugging Face folder to GGUF, names, layouts and keys become those of the family's GGUF files; from GGUF to
+/// safetensors, names stay and the keys go to `__metadata__` (texts as they are, others as JSON). A safetensors file
+/// alone cannot be loaded, since it has no config.json; a folder can: say() names what is left behind. Reads and writes
+/// a few MiB at a time. The output has its name, and replaces a file of that name, only when it is complete; nothing is
+/// left after a failure. Errors: kInvalidArgument (the output is the input, by whatever name, a folder with files, or
+/// has the ending of another kind of file), kUnsupported (a type that cannot be encoded, a family that GGUF files do
+/// not have, a folder from a GGUF file, ...), those of reading and writing.
 CORBEL_API Status convert(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options = {});
 
 }  // namespace models

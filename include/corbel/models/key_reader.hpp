@@ -71,6 +71,7 @@ class CORBEL_API KeyReader {
   const json::Value* config_ = nullptr;  // of a folder: the object with the text model's keys
   const json::Value* scope_ = nullptr;   // where keys are looked up
   std::string place_;                    // before a key of config.json in messages
+  std::string scope_place_;              // the path from there to scope_
   std::string prefix_;                   // of GGUF keys
   json::Value defaults_;                 // of a folder's family
   Status status_;

@@ -91,6 +91,10 @@ CORBEL_API void fill_length_frequencies(const ModelSpec& spec, std::uint32_t len
 /// types).
 CORBEL_API Result<ModelSpec> read_model_spec(const Checkpoint& checkpoint);
 
+/// One line about tensors of layers behind the last one, such as those that guess further tokens; empty where there are
+/// none. They are not read.
+CORBEL_API std::string describe_unused_layers(const Checkpoint& checkpoint, const ModelSpec& spec);
+
 }  // namespace models
 CORBEL_NAMESPACE_END
 

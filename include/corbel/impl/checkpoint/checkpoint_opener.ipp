@@ -203,14 +203,45 @@ class CheckpointOpener {
   // Calls read(reader), which answers with a Result, on the start of a file.
   template <class Read>
   auto read_head(const CheckpointPart& part, Read read) const -> decltype(read(std::declval<BoundedReader&>())) {
+    const auto explained = [&](auto result) {
+      if (!result.ok()) result = explain(part, result.status());
+      return placed(std::move(result), part.place);
+    };
     if (part.reader == nullptr) {
       BoundedReader reader(part.memory);
-      return placed(read(reader), part.place);
+      return explained(read(reader));
     }
     const Result<Allocation> window = context_.allocate(kReadWindow, "the window for reading a file's head");
     if (!window.ok()) return window.status().with_place(place_of(part.place));
     BoundedReader reader(*part.reader, {window->data(), window->size()});
-    return placed(read(reader), part.place);
+    return explained(read(reader));
+  }
+
+  // What a file that could not be read usually is.
+  static Status explain(const CheckpointPart& part, const Status& status) {
+    if (status.code() == Errc::kTruncated && part.size() != 0) {
+      return {Errc::kTruncated, std::string(status.message()) + "; is the download complete?"};
+    }
+    if (status.code() != Errc::kBadMagic && status.code() != Errc::kLimitExceeded) return status;
+    std::array<std::byte, 24> start{};
+    const auto known = std::span(start).first(static_cast<std::size_t>(std::min<std::uint64_t>(24, part.size())));
+    if (part.reader == nullptr) {
+      std::copy_n(part.memory.begin(), known.size(), known.begin());
+    } else if (!read_exactly(*part.reader, 0, known).ok()) {
+      return status;
+    }
+    std::string text;
+    for (const std::byte byte : known) {
+      const char c = static_cast<char>(byte);
+      text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+    if (text.starts_with("version https://git-lfs")) {
+      return {status.code(), "a Git LFS pointer and not the file itself; fetch that with \"git lfs pull\""};
+    }
+    if (text.starts_with("<!doctype html") || text.starts_with("<html")) {
+      return {status.code(), "a web page and not a model file; the download went wrong"};
+    }
+    return status;
   }
 
   // By the name, else by the first bytes: a header of JSON behind its length.
@@ -252,7 +283,9 @@ class CheckpointOpener {
     bool pickle = false;
     for (const std::string& name : names_) {
       if (name.ends_with(".safetensors")) safetensors.push_back(name);
-      if (name.ends_with(".gguf")) {
+      // Beside a model lies what turns its images or sounds into inputs.
+      const bool of_other_inputs = name.find("mmproj") != std::string::npos;
+      if (name.ends_with(".gguf") && !of_other_inputs) {
         const std::optional<SplitName> split = parse_split_name(name);
         if (!split || split->number <= 1) ggufs.push_back(name);
       }
@@ -460,7 +493,13 @@ class CheckpointOpener {
     std::vector<std::vector<TensorInfo>> tensors;
     std::size_t total = 0;
     for (const std::string& file : index.files) {
-      CORBEL_ASSIGN_OR_RETURN(CheckpointPart part, open_part(file));
+      Result<CheckpointPart> opened = open_part(file);
+      if (!opened.ok() && opened.status().code() == Errc::kIoOpen) {
+        return Status(Errc::kIoOpen, std::string(opened.status().message()) +
+                                         "; the index names this file: is the download complete?");
+      }
+      if (!opened.ok()) return opened.status();
+      CheckpointPart part = *std::move(opened);
       CORBEL_ASSIGN_OR_RETURN(SafetensorsHead head, safetensors_head(part));
       if (tensors.empty()) state_->metadata = std::move(head.metadata);
       for (TensorInfo& tensor : head.tensors) tensor.file = static_cast<std::uint32_t>(tensors.size());

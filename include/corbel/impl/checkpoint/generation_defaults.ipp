@@ -15,9 +15,9 @@ namespace detail {
 
 class GenerationReader {
  public:
-  // Values of one object; what is already there stays.
-  GenerationReader(const json::Value& from, std::uint64_t vocab, GenerationDefaults& out)
-      : from_(from), vocab_(vocab), out_(out) {}
+  // Values of one object; what is already there stays. `lenient`: tokens beyond the vocabulary are noted and left out.
+  GenerationReader(const json::Value& from, std::uint64_t vocab, GenerationDefaults& out, bool lenient = false)
+      : from_(from), vocab_(vocab), lenient_(lenient), out_(out) {}
 
   Status read() {
     if (out_.eos_ids.empty()) CORBEL_RETURN_IF_ERROR(tokens("eos_token_id", out_.eos_ids));
@@ -65,9 +65,20 @@ class GenerationReader {
                                            (vocab_ == 0 ? "at most 2^31" : std::to_string(vocab_)));
   }
 
+  // Whether the token is left out.
+  bool leave_out(const char* key, const json::Value& value) const {
+    const bool beyond = lenient_ && vocab_ != 0 && value.type() == json::Type::kUint && value.as_uint() >= vocab_ &&
+                        value.as_uint() <= std::numeric_limits<std::int32_t>::max();
+    if (beyond) {
+      out_.ignored.push_back("config.json: " + std::string(key) + ": " + json::write(value) +
+                             " is no token of the vocabulary of " + std::to_string(vocab_) + " and is left out");
+    }
+    return beyond;
+  }
+
   Status token(const char* key, std::optional<std::uint32_t>& out) const {
     const json::Value* value = find(key);
-    if (value == nullptr || out) return {};
+    if (value == nullptr || out || leave_out(key, *value)) return {};
     // -1 is what some files write for "none".
     if (value->type() == json::Type::kInt && value->as_int() == -1) return {};
     CORBEL_ASSIGN_OR_RETURN(out, id(key, *value));
@@ -79,6 +90,7 @@ class GenerationReader {
     const json::Value* value = find(key);
     if (value == nullptr || (value->type() == json::Type::kInt && value->as_int() == -1)) return {};
     if (!value->is_array()) {
+      if (leave_out(key, *value)) return {};
       CORBEL_ASSIGN_OR_RETURN(const std::uint32_t one, id(key, *value));
       out = {one};
       return {};
@@ -88,6 +100,7 @@ class GenerationReader {
                                         " tokens, the limit is " + std::to_string(kMaxEnds)};
     }
     for (const json::Value& item : value->items()) {
+      if (leave_out(key, item)) continue;
       CORBEL_ASSIGN_OR_RETURN(const std::uint32_t one, id(key, item));
       out.push_back(one);
     }
@@ -110,6 +123,7 @@ class GenerationReader {
 
   const json::Value& from_;
   std::uint64_t vocab_;
+  bool lenient_;
   GenerationDefaults& out_;
 };
 
@@ -122,10 +136,18 @@ inline Result<json::Value> generation_from_metadata(const Metadata& metadata) {
   };
   for (const Names& names :
        {Names{"tokenizer.ggml.eos_token_id", "eos_token_id"}, Names{"tokenizer.ggml.bos_token_id", "bos_token_id"},
-        Names{"tokenizer.ggml.padding_token_id", "pad_token_id"}, Names{"general.sampling.top_k", "top_k"}}) {
+        Names{"tokenizer.ggml.padding_token_id", "pad_token_id"}}) {
     if (metadata.find(names.key) == nullptr) continue;
     CORBEL_ASSIGN_OR_RETURN(const std::uint64_t value, metadata.get_uint(names.key));
     all.members().emplace_back(names.name, json::Value::unsigned_integer(value));
+  }
+  static constexpr const char* kTopK = "general.sampling.top_k";
+  if (const MetaValue* value = metadata.find(kTopK)) {
+    const Result<std::int64_t> number = value->as_int();
+    if (!number.ok()) return number.status().with_place(std::string("metadata key \"") + kTopK + "\"");
+    // Below 0: all tokens are kept.
+    const auto top = static_cast<std::uint64_t>(std::max<std::int64_t>(*number, 0));
+    all.members().emplace_back("top_k", json::Value::unsigned_integer(top));
   }
   for (const Names& names :
        {Names{"general.sampling.temp", "temperature"}, Names{"general.sampling.top_p", "top_p"},
@@ -166,7 +188,7 @@ inline Result<GenerationDefaults> generation_of(const Checkpoint& checkpoint) {
   }
   for (const json::Value* from : {config, inner}) {
     if (from == nullptr) continue;
-    if (Status status = GenerationReader(*from, vocab, out).read(); !status.ok()) {
+    if (Status status = GenerationReader(*from, vocab, out, true).read(); !status.ok()) {
       return placed(status.with_place("config.json"));
     }
   }

@@ -302,7 +302,8 @@ CORBEL_INLINE Result<SafetensorsHead> read_safetensors_head(BoundedReader& reade
   CORBEL_ASSIGN_OR_RETURN(const auto length, reader.number<std::uint64_t>("header length"));
   if (length > limits.safetensors_header_bytes) {
     return Status(Errc::kLimitExceeded, "a header of " + std::to_string(length) + " bytes, the limit is " +
-                                            std::to_string(limits.safetensors_header_bytes));
+                                            std::to_string(limits.safetensors_header_bytes) +
+                                            "; is this a safetensors file?");
   }
   SafetensorsHead head;
   {

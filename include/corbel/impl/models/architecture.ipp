@@ -611,7 +611,9 @@ CORBEL_INLINE std::string describe_architectures() {
       "two.\n"
       "Biases, tied heads, fused projections, learned positions, experts, rope scaling, windows and soft-caps are read "
       "from\n"
-      "each checkpoint.\n\n"
+      "each checkpoint. `sliding_window` and `layer_types` of config.json have an effect in the families whose notes "
+      "speak "
+      "of windows\nor of layers without; the others ignore them, as transformers does.\n\n"
       "| `model_type` | GGUF | mixer | rope | norm | feed-forward | notes |\n|---|---|---|---|---|---|---|\n";
   std::string recurrent;
   for (const Architecture& row : architectures()) {
@@ -637,10 +639,10 @@ CORBEL_INLINE std::string describe_architectures() {
     note(row.qk_norm == QkNorm::kHeadAfter, "Q and K normalized after rope");
     note(row.windows == Windows::kAll, "window on all layers");
     note(row.windows == Windows::kPattern, fmt::format("one layer of every {} without window", row.window_pattern));
-    note(row.windows == Windows::kFrom, "window on the last layers");
-    note(row.windows == Windows::kEven, "window on every other layer");
-    note(row.windows == Windows::kSwitched, "window on all layers or none");
-    note(row.windows == Windows::kNoRope, "window on the layers without rope");
+    note(row.windows == Windows::kFrom, "window on the last layers with use_sliding_window");
+    note(row.windows == Windows::kEven, "window on every second of the first layers with use_sliding_window");
+    note(row.windows == Windows::kSwitched, "window on all layers with use_sliding_window");
+    note(row.windows == Windows::kNoRope, "window on the layers without rope with use_sliding_window");
     note(row.no_rope_on_full, "no rope without window");
     note(row.no_rope_every != 0, fmt::format("one layer of every {} without rope", row.no_rope_every));
     note(row.scaled_embedding, "embeddings scaled");

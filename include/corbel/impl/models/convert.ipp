@@ -70,6 +70,25 @@ struct Item {
   WriteSource source;
 };
 
+// What `path` names: a container by its ending, else a folder. An ending of another kind of file is a mistake.
+enum class OutputKind : std::uint8_t { kGguf, kSafetensors, kFolder };
+
+inline Result<OutputKind> output_kind(std::string_view path) {
+  std::string name(path.substr(path.rfind('/') + 1));
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (name.ends_with(".gguf")) return OutputKind::kGguf;
+  if (name.ends_with(".safetensors")) return OutputKind::kSafetensors;
+  for (const std::string_view other :
+       {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".json", ".jinja", ".txt", ".md", ".ggml", ".onnx", ".model",
+        ".zip", ".tar", ".gz", ".tmp", ".out", ".index"}) {
+    if (!name.ends_with(other)) continue;
+    return Status(Errc::kInvalidArgument,
+                  printable(path, 200) + ": " + std::string(other) +
+                      " files are not written; name a .gguf or .safetensors file, or a folder (ending with \"/\")");
+  }
+  return OutputKind::kFolder;
+}
+
 class Converter {
  public:
   Converter(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options)
@@ -80,9 +99,13 @@ class Converter {
       return {Errc::kUnsupported, std::string("values cannot be encoded as ") + traits(*options_.type).name};
     }
     CORBEL_RETURN_IF_ERROR(refuse_input());
+    CORBEL_ASSIGN_OR_RETURN(const OutputKind kind, output_kind(path_));
     const bool from_gguf = checkpoint_.format() == CheckpointFormat::kGguf;
-    if (path_.ends_with(".gguf")) return from_gguf ? gguf_to_gguf() : folder_to_gguf();
-    if (path_.ends_with(".safetensors")) return to_safetensors(path_);
+    if (kind == OutputKind::kGguf) return from_gguf ? gguf_to_gguf() : folder_to_gguf();
+    if (kind == OutputKind::kSafetensors) {
+      say_left_behind(from_gguf);
+      return to_safetensors(path_);
+    }
     if (from_gguf) {
       return {Errc::kUnsupported,
               "a GGUF file cannot be written as a Hugging Face folder; name a .gguf or .safetensors file"};
@@ -142,6 +165,18 @@ class Converter {
 
   void say_kept() const {
     if (num_kept_ != 0) say(std::to_string(num_kept_) + " vectors and routers are stored as F32");
+  }
+
+  // What a file of weights alone does not have.
+  void say_left_behind(bool from_gguf) const {
+    if (from_gguf) {
+      return say("names and keys stay those of GGUF: the file holds the weights and cannot be loaded as a model");
+    }
+    std::string names;
+    for (const std::string& document : checkpoint_.documents()) names += (names.empty() ? "" : ", ") + document;
+    if (!names.empty()) {
+      say("a file of weights alone has no " + printable(names, 300) + "; name a folder or a .gguf file to keep them");
+    }
   }
 
   Status progress(std::uint64_t bytes) {
@@ -332,7 +367,12 @@ class Converter {
 }  // namespace detail
 
 CORBEL_INLINE Status convert(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options) {
-  return corbel::detail::guard([&]() { return detail::Converter(checkpoint, path, options).run(); });
+  return corbel::detail::guard([&]() {
+    const Status status = detail::Converter(checkpoint, path, options).run();
+    // What was written is named already.
+    if (status.ok() || status.message().starts_with(corbel::detail::printable(path, 200))) return status;
+    return status.with_place(corbel::detail::printable(checkpoint.name(), 200));
+  });
 }
 
 }  // namespace models

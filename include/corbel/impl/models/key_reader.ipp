@@ -1,6 +1,7 @@
 // Definitions of models/key_reader.hpp.
 #pragma once
 
+#include <corbel/impl/models/config_types.ipp>
 #include <corbel/models/architecture.hpp>
 #include <corbel/models/key_reader.hpp>
 
@@ -9,67 +10,6 @@
 CORBEL_NAMESPACE_BEGIN
 namespace models {
 namespace detail {
-
-/// A canonical key and what config.json calls it, separated by spaces; a dot leads into an object.
-struct KeyNames {
-  const char* canonical;
-  const char* names;
-};
-inline constexpr KeyNames kHfKeys[] = {
-    {"block_count", "num_hidden_layers n_layer n_layers num_layers"},
-    {"context_length", "max_position_embeddings n_positions max_seq_len n_ctx seq_length max_sequence_length"},
-    {"embedding_length", "hidden_size n_embd d_model"},
-    {"feed_forward_length", "intermediate_size n_inner ffn_hidden_size ffn_dim"},
-    {"attention.head_count", "num_attention_heads n_head n_heads"},
-    {"attention.head_count_kv", "num_key_value_heads num_kv_heads attn_config.kv_n_heads"},
-    {"attention.key_length", "head_dim"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps"},
-    {"attention.layer_norm_epsilon", "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps"},
-    {"attention.sliding_window", "sliding_window"},
-    {"attention.sliding_window_pattern", "sliding_window_pattern _sliding_window_pattern"},
-    {"attention.scale", "attention_multiplier attn_config.softmax_scale"},
-    {"attention.clamp_kqv", "clip_qkv attn_config.clip_qkv"},
-    {"attention.max_alibi_bias", "attn_config.alibi_bias_max"},
-    {"attention.q_lora_rank", "q_lora_rank"},
-    {"attention.kv_lora_rank", "kv_lora_rank"},
-    {"attn_logit_softcapping", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "final_logit_softcapping"},
-    {"embedding_scale", "embedding_multiplier"},
-    {"residual_scale", "residual_multiplier"},
-    {"logit_scale", "logit_scale logits_scaling"},
-    {"vocab_size", "vocab_size"},
-    {"expert_count", "num_local_experts num_experts n_routed_experts"},
-    {"expert_used_count", "num_experts_per_tok experts_per_token"},
-    {"expert_feed_forward_length", "moe_intermediate_size"},
-    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
-    {"expert_shared_count", "n_shared_experts"},
-    {"expert_weights_norm", "norm_topk_prob"},
-    {"expert_weights_scale", "routed_scaling_factor"},
-    {"expert_group_count", "n_group"},
-    {"expert_group_used_count", "topk_group"},
-    {"leading_dense_block_count", "first_k_dense_replace"},
-    {"use_parallel_residual", "use_parallel_residual parallel_attn"},
-    {"rope.freq_base", "rope_theta rotary_emb_base"},
-    {"rope.partial", "partial_rotary_factor rotary_pct rope_pct"},
-    {"rope.dimension_count", "rotary_dim qk_rope_head_dim"},
-};
-
-inline std::string_view hf_names(std::string_view key) {
-  for (const KeyNames& entry : kHfKeys)
-    if (key == entry.canonical) return entry.names;
-  return key;
-}
-
-/// The member at a path of keys joined by dots; nullptr where absent or null.
-inline const json::Value* find_path(const json::Value& object, std::string_view path) {
-  const json::Value* value = &object;
-  while (value != nullptr && !path.empty()) {
-    const std::size_t end = std::min(path.find('.'), path.size());
-    value = value->find(path.substr(0, end));
-    path.remove_prefix(std::min(end + 1, path.size()));
-  }
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
 
 inline bool is_integer_type(MetaType type) noexcept {
   return type != MetaType::kString && type != MetaType::kBool && type != MetaType::kF32 && type != MetaType::kF64 &&
@@ -107,10 +47,12 @@ CORBEL_INLINE void KeyReader::fail(Errc code, std::string_view message) {
 
 CORBEL_INLINE bool KeyReader::enter(std::string_view member) {
   scope_ = config_;
+  scope_place_.clear();
   if (config_ == nullptr || member.empty()) return config_ != nullptr;
   const json::Value* inner = detail::find_path(*config_, member);
   if (inner == nullptr || !inner->is_object()) return false;
   scope_ = inner;
+  scope_place_ = std::string(member) + ".";
   return true;
 }
 
@@ -122,7 +64,8 @@ CORBEL_INLINE KeyReader::Found KeyReader::find(std::string_view key) const {
     return found;
   }
   const std::string_view names = detail::hf_names(key);
-  found.name = place_ + std::string(names.substr(0, names.find(' ')));
+  const std::string place = place_ + scope_place_;
+  found.name = place + std::string(names.substr(0, names.find(' ')));
   bool stated = false;
   for (const json::Value* object : {scope_, &defaults_}) {
     // A key that is there, if only as null, has no default.
@@ -131,7 +74,7 @@ CORBEL_INLINE KeyReader::Found KeyReader::find(std::string_view key) const {
       const std::size_t end = std::min(rest.find(' '), rest.size());
       const std::string_view name = rest.substr(0, end);
       if (const json::Value* value = detail::find_path(*object, name); value != nullptr) {
-        found.name = place_ + std::string(name);
+        found.name = place + std::string(name);
         found.json = value;
         return found;
       }
@@ -305,11 +248,11 @@ CORBEL_INLINE std::vector<double> KeyReader::numbers(std::string_view key) {
       continue;
     }
     const json::Value& item = found.json->items()[i];
-    if (!item.is_number() && item.type() != json::Type::kBool) {
+    if (!item.is_number()) {
       fail(Errc::kTypeMismatch, fmt::format("{}: expected an array of numbers", found.name));
       return {};
     }
-    values.push_back(item.is_number() ? item.as_double() : item.as_bool() ? 1.0 : 0.0);
+    values.push_back(item.as_double());
   }
   return values;
 }

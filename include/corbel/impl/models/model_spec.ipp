@@ -4,11 +4,14 @@
 #include <corbel/detail/compiler.hpp>
 #include <corbel/detail/exact_math.hpp>
 #include <corbel/detail/guard.hpp>
+#include <corbel/detail/utf8.hpp>
+#include <corbel/impl/models/config_types.ipp>
 #include <corbel/models/key_reader.hpp>
 #include <corbel/models/model_spec.hpp>
 #include <corbel/models/weight_reader.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -255,6 +258,10 @@ class SpecReader {
     const std::uint32_t step = hf() ? read_.count_or("decoder_sparse_step", 1, 1, 4096) : 1;
     const std::uint32_t frequency = hf() ? read_.count_or("moe_layer_freq", 1, 1, 4096) : 1;
     const std::vector<double> mlp_only = hf() ? read_.numbers("mlp_only_layers") : std::vector<double>();
+    for (const double index : mlp_only)
+      if (index < 0 || index > 65536)
+        return read_.fail(Errc::kBadValue,
+                          fmt::format("{}: {} is no number of a layer", read_.name_of("mlp_only_layers"), index));
     for (std::uint32_t i = 0; i < num_layers(); ++i) {
       bool sparse = i >= dense && (i + 1) % step == 0 && i % frequency == 0;
       for (const double index : mlp_only) sparse = sparse && index != static_cast<double>(i);
@@ -328,6 +335,9 @@ class SpecReader {
                                                    listed.size(), num_layers()));
       return ropes;
     }
+    for (const double with : listed)
+      if (with != 0 && with != 1)
+        read_.fail(Errc::kBadValue, fmt::format("{}: {} is neither 0 nor 1", read_.name_of("no_rope_layers"), with));
     const std::uint32_t every =
         hf() ? read_.count_or("no_rope_layer_interval", family_.no_rope_every, 1, 4096) : family_.no_rope_every;
     for (std::uint32_t i = 0; i < num_layers(); ++i) ropes[i] = listed.empty() ? (i + 1) % every != 0 : listed[i] != 0;
@@ -549,6 +559,35 @@ class SpecReader {
   ModelSpec spec_;
 };
 
+/// Checkpoints of a family that end in something else than logits over the vocabulary.
+inline Status check_purpose(const json::Value& config) {
+  const json::Value* names = find_path(config, "architectures");
+  if (names == nullptr || names->items().empty()) return {};
+  const std::string_view name = names->items().front().as_string();
+  for (const char* other : {"Classification", "QuestionAnswering", "MultipleChoice", "RewardModel"}) {
+    if (name.find(other) == std::string_view::npos) continue;
+    return {Errc::kUnsupported, fmt::format("config.json: architectures[0]: \"{}\" is not a model that continues text",
+                                            corbel::detail::printable(name, 64))};
+  }
+  return {};
+}
+
+/// GGUF files that hold something else than a model.
+inline Status check_kind(const Checkpoint& checkpoint) {
+  const Metadata& metadata = checkpoint.metadata();
+  CORBEL_ASSIGN_OR_RETURN(const std::string_view kind, metadata.get_string_or("general.type", "model"));
+  CORBEL_ASSIGN_OR_RETURN(const std::string_view architecture, metadata.get_string_or("general.architecture", ""));
+  const auto no_model = [](const char* what) { return Status(Errc::kUnsupported, what); };
+  if (kind == "adapter")
+    return no_model("general.type: \"adapter\": changes to another model, which are not supported");
+  if (kind == "imatrix") return no_model("general.type: \"imatrix\": figures for quantizing, and no model");
+  if (kind == "mmproj" || architecture == "clip")
+    return no_model("the part of a model that reads images or sounds; name the file of its text model");
+  if (checkpoint.tensors().empty() && !architecture.empty())
+    return Status(Errc::kMissingTensor, "the file has no tensors: it is a vocabulary alone");
+  return {};
+}
+
 inline Result<ModelSpec> read_spec(const Checkpoint& checkpoint) {
   const bool hf = checkpoint.format() == CheckpointFormat::kSafetensors;
   std::string architecture, place = "general.architecture";
@@ -567,6 +606,7 @@ inline Result<ModelSpec> read_spec(const Checkpoint& checkpoint) {
         find_hf_architecture(text_type->as_string()) != nullptr)
       architecture = text_type->as_string();
   } else {
+    CORBEL_RETURN_IF_ERROR(check_kind(checkpoint));
     CORBEL_ASSIGN_OR_RETURN(const std::string_view name, checkpoint.metadata().get_string(place));
     architecture = name;
   }
@@ -579,6 +619,10 @@ inline Result<ModelSpec> read_spec(const Checkpoint& checkpoint) {
   if (family->names == nullptr)
     return Status(Errc::kUnsupported, fmt::format("{}: \"{}\": unsupported: recurrent mixer {}", place, architecture,
                                                   mixer_name(family->mixer)));
+  if (hf) {
+    CORBEL_RETURN_IF_ERROR(check_config_types(*checkpoint.config()));
+    CORBEL_RETURN_IF_ERROR(check_purpose(*checkpoint.config()));
+  }
   CORBEL_ASSIGN_OR_RETURN(ModelSpec spec, SpecReader(checkpoint, *family, architecture).run());
   spec.name = architecture;
   if (const auto name = checkpoint.metadata().get_string_or("general.name", architecture); !hf && name.ok())
@@ -601,6 +645,32 @@ CORBEL_INLINE void fill_length_frequencies(const ModelSpec& spec, std::uint32_t 
     const std::vector<float> frequencies = rope_frequencies(rope, length);
     out = std::copy(frequencies.begin(), frequencies.end(), out);
   }
+}
+
+CORBEL_INLINE std::string describe_unused_layers(const Checkpoint& checkpoint, const ModelSpec& spec) {
+  const bool hf = checkpoint.format() == CheckpointFormat::kSafetensors;
+  const TensorFinder finder(checkpoint, *spec.architecture);
+  const std::string first = finder.name_of("blk.0.attn_output.weight");
+  const std::string_view layers = hf ? spec.architecture->names->layers : "blk.";
+  const std::size_t at = first.find(std::string(layers) + "0.");
+  if (at == std::string::npos) return {};
+  const std::string prefix = first.substr(0, at + layers.size());
+  std::size_t count = 0;
+  std::string_view example;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const std::string_view name = tensor.name;
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view number = name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size());
+    std::uint64_t layer = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layer);
+    if (error != std::errc() || end != number.data() + number.size() || layer < spec.layers.size()) continue;
+    ++count;
+    if (example.empty()) example = name;
+  }
+  if (count == 0) return {};
+  return fmt::format("{} tensors behind the {} layers that {} states are not used, the first is {}", count,
+                     spec.layers.size(), KeyReader(checkpoint, spec.architecture->gguf).name_of("block_count"),
+                     corbel::detail::printable(example, 100));
 }
 
 CORBEL_INLINE Result<ModelSpec> read_model_spec(const Checkpoint& checkpoint) {

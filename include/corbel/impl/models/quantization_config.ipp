@@ -24,7 +24,9 @@ class ObjectReader {
   }
 
   const std::string& place() const noexcept { return place_; }
-  std::string place_of(std::string_view key) const { return fmt::format("{}.{}", place_, key); }
+  std::string place_of(std::string_view key) const {
+    return fmt::format("{}{}{}", place_, place_.ends_with(".json") ? ": " : ".", key);
+  }
   void fail(Errc code, std::string_view message) { fail_at(place_, code, message); }
   void fail(std::string_view key, Errc code, std::string_view message) { fail_at(place_of(key), code, message); }
 
@@ -252,7 +254,7 @@ class QuantizationConfigParser {
 
   /// Per-module changes, in the order of the file: the first pattern that matches counts. "-:" leaves the module plain.
   void gptq_overrides(Reader& config, const json::Value& overrides, const QuantScheme& base) {
-    if (overrides.type() == json::Type::kBool) return;
+    if (overrides.type() == json::Type::kBool && !overrides.as_bool()) return;  // how some writers say "none"
     if (!overrides.is_object()) return config.fail("dynamic", Errc::kTypeMismatch, "expected an object");
     for (const json::Value::Member& member : overrides.members()) {
       std::string_view pattern = member.first;
@@ -301,15 +303,17 @@ class QuantizationConfigParser {
     result_.method_ = QuantMethod::kCompressedTensors;
     const std::string format = config.text("format", "");
     check_format(config, format);
-    if (const json::Value* sparsity = config.find("sparsity_config"); sparsity != nullptr && sparsity->is_object()) {
+    if (const json::Value* sparsity = config.find("sparsity_config"); sparsity != nullptr) {
       Reader reader(*sparsity, config.place_of("sparsity_config"), status_);
       if (const std::string kind = reader.text("format", "dense"); kind != "dense")
         reader.fail("format", Errc::kUnsupported, fmt::format("sparse weights (\"{}\") are not supported", kind));
     }
-    if (const json::Value* transform = config.find("transform_config");
-        transform != nullptr && transform->is_object() && !transform->members().empty()) {
+    if (const json::Value* transform = config.find("transform_config"); transform != nullptr) {
       Reader reader(*transform, config.place_of("transform_config"), status_);
-      if (const json::Value* groups = reader.find("config_groups"); groups != nullptr && !groups->members().empty())
+      const json::Value* rotations = reader.find("config_groups");
+      if (rotations != nullptr && !rotations->is_object())
+        reader.fail("config_groups", Errc::kTypeMismatch, "expected an object");
+      if (rotations != nullptr && !rotations->members().empty())
         reader.fail(Errc::kUnsupported, "rotated weights are not supported");
     }
     const json::Value* groups = config.find("config_groups");
@@ -380,7 +384,13 @@ class QuantizationConfigParser {
     if (scheme.is_float && !scheme.symmetric)
       config.fail("symmetric", Errc::kUnsupported, "small floats with a zero point are not supported");
     scheme.group_size = config.group_size("group_size", -1);
-    scheme.act_order = config.find("actorder") != nullptr;
+    if (const json::Value* order = config.find("actorder"); order != nullptr) {
+      if (order->type() == json::Type::kBool) {
+        scheme.act_order = order->as_bool();
+      } else {
+        scheme.act_order = !config.text("actorder", "").empty();
+      }
+    }
     config.block("block_structure", scheme.block_rows, scheme.block_columns);
     const std::string strategy = config.text("strategy", scheme.group_size != 0 ? "group" : "tensor");
     if (strategy == "tensor") {
@@ -410,6 +420,8 @@ class QuantizationConfigParser {
       scheme.dynamic = false;
     } else if (dynamic->type() == json::Type::kBool) {
       scheme.dynamic = dynamic->as_bool();
+    } else if (const std::string how = config.text("dynamic", "local"); how != "local") {
+      config.fail("dynamic", Errc::kUnsupported, fmt::format("\"{}\" is not supported; supported is local", how));
     }
     if (bits == 8 && type == "int") {
       scheme.type = ActivationScheme::Type::kInt8;

@@ -59,6 +59,7 @@ struct PipelineModel::Loader {
   Status read_template(const json::Value& node, const std::string& path);
   Status read_around(const json::Value& node, const std::string& path);
   Result<TokenId> around_token(const json::Value& node, std::string_view key, const std::string& path) const;
+  Status check_roles() const;
   Status read_special_ids();
   Status read_ends();
 };
@@ -319,17 +320,33 @@ CORBEL_INLINE Status PipelineModel::Loader::check_holes() {
   return {};
 }
 
+// The text of a token with a role: a string, or an object with its content; empty where there is none.
+inline Result<std::string_view> role_token(const json::Value& document, std::string_view name, std::string_view key) {
+  const json::Value* value = json_member(document, key);
+  if (value == nullptr) return std::string_view();
+  if (value->is_object()) return json_string(*value, "content", fmt::format("{}: {}", name, key));
+  if (value->is_string()) return value->as_string();
+  return json_mismatch(fmt::format("{}: {}", name, key), "string", *value);
+}
+
 CORBEL_INLINE Result<std::string_view> PipelineModel::Loader::config_token(std::string_view key) const {
-  const std::pair<const json::Value*, std::string_view> places[] = {{&config, "tokenizer_config.json: "},
-                                                                    {&special_map, "special_tokens_map.json: "}};
-  for (const auto& [document, name] : places) {
-    const json::Value* value = json_member(*document, key);
-    if (value == nullptr) continue;
-    if (value->is_object()) return json_string(*value, "content", fmt::format("{}{}", name, key));
-    if (value->is_string()) return value->as_string();
-    return json_mismatch(fmt::format("{}{}", name, key), "string", *value);
+  if (json_member(config, key) != nullptr) return role_token(config, "tokenizer_config.json", key);
+  return role_token(special_map, "special_tokens_map.json", key);
+}
+
+// Roles that nothing here needs must have a text too.
+CORBEL_INLINE Status PipelineModel::Loader::check_roles() const {
+  for (const std::string_view key :
+       {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {
+    CORBEL_RETURN_IF_ERROR(role_token(config, "tokenizer_config.json", key).status());
+    CORBEL_RETURN_IF_ERROR(role_token(special_map, "special_tokens_map.json", key).status());
   }
-  return std::string_view();
+  for (const std::string_view key : {"add_bos_token", "add_eos_token"}) {
+    const json::Value* value = json_member(config, key);
+    if (value != nullptr && value->type() != json::Type::kBool)
+      return json_mismatch(fmt::format("tokenizer_config.json: {}", key), "bool", *value);
+  }
+  return {};
 }
 
 CORBEL_INLINE TokenId PipelineModel::Loader::find(std::string_view text) const {
@@ -569,6 +586,7 @@ CORBEL_INLINE Status PipelineModel::Loader::read_around(const json::Value& node,
 // The ids of tokens with a role, and what tokenizer_config.json says about adding them: a flag that is given wins over
 // the post-processor, as in the reference.
 CORBEL_INLINE Status PipelineModel::Loader::read_special_ids() {
+  CORBEL_RETURN_IF_ERROR(check_roles());
   CORBEL_ASSIGN_OR_RETURN(const std::string_view bos, config_token("bos_token"));
   CORBEL_ASSIGN_OR_RETURN(const std::string_view eos, config_token("eos_token"));
   ids.bos = bos.empty() ? kNoToken : find(bos);
