@@ -126,7 +126,7 @@ std::string answer_line(std::string_view line, const Template* given) {
   } catch (const corbel::Exception& error) {
     // What a template raised stands alone, so that it can be compared; other errors name their place.
     const std::string_view raised = corbel::raised_text(error.status());
-    return "{\"error\": " + json_line_string(raised.empty() ? error.status().message() : raised) + "}\n";
+    return "{\"error\": " + json_line_string(raised.data() == nullptr ? error.status().message() : raised) + "}\n";
   } catch (const std::exception& error) {
     return "{\"error\": " + json_line_string(error.what()) + "}\n";
   }

@@ -83,6 +83,49 @@ TEST_CASE("numbers print and divide as in Python", "[jinja]") {
   CHECK(output("{{ (-9223372036854775807 - 1) % -1 }}") == "0");
 }
 
+TEST_CASE("markup escapes what it is joined with", "[jinja]") {
+  CHECK(output("{{ '<'|safe + x + '<b>'|e + x|tojson }}", R"({"x": "a<\"'&>"})") ==
+        "<a&lt;&#34;&#39;&amp;&gt;&lt;b&gt;&#34;a&lt;\\&#34;&#39;&amp;&gt;&#34;");
+  CHECK(output("{{ '<' + '<'|safe }}{{ '<' ~ ('<'|safe) }}{{ ('<'|safe) * 2 }}{{ ('<%s>'|safe) % '<' }}") ==
+        "&lt;<<<<<<&lt;>");
+  CHECK(output("{{ ('<{}>{}'|safe).format('<', '<'|safe) }}{{ ('&'|safe).join(['<', '>'|safe]) }}") ==
+        "<&lt;><&lt;&>");
+  CHECK(output("{{ ('<a'|safe).replace('a', '<') }}{{ ('<a'|safe)|replace('a', '<') }}{{ ('<'|e|e) }}") ==
+        "<&lt;<<&lt;");
+  CHECK(output("{{ ('<'|e)|forceescape }}{{ 1|safe + 'x' }}{{ [('a'|safe)] }}{{ ('<'|safe) == '<' }}") ==
+        "&amp;lt;1x[Markup('a')]True");
+  CHECK(output("{% for x in ['a'|safe, 'a', 'a'|e, ('a b'|safe).split()[0], ('a'|safe)[0], ('a'|safe) ~ '',"
+               " ('a'|safe)|upper, ('a'|safe)|trim|string] %}{{ 1 if x is escaped else 0 }}{% endfor %}") == "10111011");
+  CHECK(output("{{ '<p>a  <!-- > --> b</p> &amp;&lt;'|striptags }}|{{ {'a': '<', 'b': none, 'c': 1}|xmlattr }}") ==
+        "a b &<| a=\"&lt;\" c=\"1\"");
+}
+
+TEST_CASE("filters and methods of strings answer as in Python", "[jinja]") {
+  CHECK(output("{{ 'a b c '.split(none, 1) }}{{ ' a b '.rsplit(none, 1) }}{{ 'a b '.split(none, 2) }}") ==
+        "['a', 'b c '][' a', 'b']['a', 'b']");
+  CHECK(output("{{ 'abcabc'.startswith('b', 1) }}{{ 'abcabc'.count('b', 2) }}{{ 'abcabc'.find('a', 1, 3) }}"
+               "{{ 'abc'.endswith('b', 0, -1) }}") == "True1-1True");
+  CHECK(output("{{ '-42'.zfill(6) }}{{ 'a\tb'.expandtabs(4) }}{{ 'x_1'.isidentifier() }}{{ 'Ab Cd'.istitle() }}") ==
+        "-00042a   bTrueTrue");
+  CHECK(output("{{ '{:>5}|{:<5}|{:^5}|{:*^7}|{:05d}|{:+.2f}'.format('a', 'b', 'c', 'd', 42, 1.5) }}") ==
+        "    a|b    |  c  |***d***|00042|+1.50");
+  CHECK(output("{{ '{0.x}{0[y]}{1!r:>5}{:,}{n:#x}{:.1%}'.replace('{:,}', '{2:,}').replace('{:.1', '{3:.1')"
+               ".format({'x': 1, 'y': 2}, 'a', 1234567, 0.256, n=255) }}") == "12  'a'1,234,5670xff25.6%");
+  CHECK(output("{{ '{:{w}}|{{}}|{:.3}|{:.3}'.format('a', 'abcdef', 100.0, w=3) }}{{ '{a}'.format_map({'a': 1}) }}") ==
+        "a  |{}|abc|1e+021");
+  CHECK(output("{{ '%c%c' % (65, 'b') }}{{ '%s' % missing }}{{ '1_000'|int + ' 2_0 '|int }}{{ -7 % 0.5 }}") ==
+        "Ab10200.0");
+  CHECK(output("{{ range(7)|slice(3)|list }}{{ range(4)|slice(3, 'x')|list }}") ==
+        "[[0, 1, 2], [3, 4], [5, 6]][[0, 1], [2, 'x'], [3, 'x']]");
+  CHECK(output("{{ x|sort(attribute='a,b')|map(attribute='b')|list }}"
+               "{% for g in x|groupby('a') %}{{ g.grouper }}{{ g.list|length }}{% endfor %}",
+               R"({"x": [{"a": 2, "b": 1}, {"a": 1, "b": 3}, {"a": 1, "b": 2}]})") == "[2, 3, 1]1221");
+  CHECK(output("{{ {'a b': 'c/d', 'e': 1}|urlencode }}{{ [('x', 'y z')]|urlencode }}{{ 'a/b c'|urlencode }}") ==
+        "a+b=c%2Fd&e=1x=y+za/b%20c");
+  CHECK(output("{{ 1|filesizeformat }},{{ 1500|filesizeformat }},{{ 1536|filesizeformat(true) }}") ==
+        "1 Byte,1.5 kB,1.5 KiB");
+}
+
 TEST_CASE("scopes", "[jinja]") {
   CHECK(output("{% macro m() %}{{ x }}{% endmacro %}{% for x in [1] %}{{ m() }}{% endfor %}") == "");
   CHECK(output("{% for x in [1] %}{% macro m() %}{{ x }}{% endmacro %}{{ m() }}{% endfor %}") == "1");

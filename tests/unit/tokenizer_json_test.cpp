@@ -163,6 +163,51 @@ TEST_CASE("tokenizer.json: ids out of range, holes, and random ids decode or fai
   CHECK(encode(holes, "<x>") == Ids{9});
 }
 
+TEST_CASE("tokenizer.json: ids whose bytes are no valid UTF-8 decode as the reference decodes them", "[tokenizer][hf]") {
+  // One U+FFFD for each byte piece of a run that is invalid; a run ends at the next token that is shown.
+  const Tokenizer fallback = load(R"({"added_tokens":[{"id":5,"content":"<s>","special":true}],
+"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"_"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},
+{"type":"Strip","content":" ","start":1,"stop":0}]},"model":{"type":"BPE","byte_fallback":true,
+"vocab":{"<0xE4>":0,"<0xBD>":1,"<0xA0>":2,"<0x41>":3,"_a":4},"merges":[]}})")
+                                 .value();
+  const std::pair<Ids, std::string> runs[] = {
+      {{0, 1, 2}, "\xE4\xBD\xA0"},
+      {{0, 1, 2, 3},
+       "\xE4\xBD\xA0"
+       "A"},
+      {{3, 0, 1}, "\uFFFD\uFFFD\uFFFD"},
+      {{0, 1, 4}, "\uFFFD\uFFFD a"},
+      {{0, 5, 1, 2, 4, 2}, "\xE4\xBD\xA0 a\uFFFD"},
+      {{4, 3, 4}, "aA a"},
+  };
+  for (const auto& [ids, expected] : runs) {
+    CHECK(decode(fallback, ids) == expected);
+    CHECK(streamed(fallback, ids, false) == expected);
+  }
+  CHECK(decode(fallback, {0, 5, 1}, true) == "\uFFFD<s>\uFFFD");
+  // One U+FFFD for each longest part that begins a character.
+  const Tokenizer bytes = load(R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"},
+"model":{"type":"BPE","vocab":{"\u00e4":0,"\u00bd":1,"\u0142":2,"A":3},"merges":[]}})")
+                              .value();
+  const std::pair<Ids, std::string> parts[] = {
+      {{0, 1, 2}, "\xE4\xBD\xA0"},
+      {{0, 1, 3}, "\uFFFDA"},
+      {{0, 0, 1, 2, 1, 1, 3}, "\uFFFD\xE4\xBD\xA0\uFFFD\uFFFDA"},
+      {{0, 1}, "\uFFFD"},
+  };
+  for (const auto& [ids, expected] : parts) {
+    CHECK(decode(bytes, ids) == expected);
+    CHECK(streamed(bytes, ids, false) == expected);
+  }
+}
+
+TEST_CASE("tokenizer.json: a vocabulary may have holes", "[tokenizer][hf]") {
+  const Tokenizer holes = load(change(kBpe, "\"aab\":4", "\"aab\":99")).value();
+  CHECK(holes.size() == 100);
+  CHECK(encode(holes, "aab") == Ids{99});
+  CHECK(decode(holes, {4, 99}) == "aab");
+}
+
 TEST_CASE("tokenizer.json: files that contradict themselves", "[tokenizer][hf][malformed]") {
   struct Case {
     std::string json;
@@ -211,7 +256,7 @@ TEST_CASE("tokenizer.json: files that contradict themselves", "[tokenizer][hf][m
       {vocab(R"({"<unk>":0,"a":1e300,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "model.vocab[\"a\"]"},
       {vocab(R"({"<unk>":0,"a":1.5,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "model.vocab[\"a\"]"},
       {vocab(R"({"<unk>":0,"a":"1","b":2,"ab":3,"aab":4})"), Errc::kTypeMismatch, "model.vocab[\"a\"]"},
-      {vocab(R"({"<unk>":0,"a":7,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "id"},
+      {vocab(R"({"<unk>":0,"a":77777,"b":2,"ab":3,"aab":4})"), Errc::kVocabInvalid, "id"},
       {vocab("{}"), Errc::kVocabInvalid, "model.vocab"},
       {vocab("[]"), Errc::kTypeMismatch, "model.vocab"},
       {change(kBpe, "\"vocab\"", "\"vocabulary\""), Errc::kMissingKey, "model.vocab"},

@@ -490,6 +490,12 @@ TEST_CASE("byte-pair vocabularies of GGUF files that are spelled in text", "[tok
                                                                "ab"),
                                                 byte, other});
   CHECK(decode(tokenizer, encode(tokenizer, "ab ab\u00E9")) == "ab ab\u00E9");
+  CHECK(decode(tokenizer, {byte, tokenizer.find("a")}) == "\xC3"
+                                                         "a");
+  Metadata named = spec.metadata();  // files of this kind name no pre-tokenizer
+  named.set("tokenizer.ggml.model", MetaValue::from_string("gemma4"));
+  named.set("tokenizer.ggml.pre", MetaValue::from_string("default"));
+  CHECK(encode(Tokenizer::from_metadata(named).value(), "ab ab\u00E9") == encode(tokenizer, "ab ab\u00E9"));
 }
 
 TEST_CASE("time is linear in the text, on a small stack", "[tokenizer][linear]") {

@@ -3,6 +3,7 @@
 
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
+#include <corbel/detail/utf8_repair.hpp>
 #include <corbel/text/byte_level_bpe.hpp>
 #include <corbel/text/pipeline_model.hpp>
 #include <corbel/text/sentencepiece_bpe.hpp>
@@ -20,45 +21,6 @@ CORBEL_INLINE Status no_tokenizer() { return Status(Errc::kInvalidArgument, "tok
 
 CORBEL_INLINE Status bad_token(TokenId id, std::size_t size) {
   return Status(Errc::kInvalidArgument, fmt::format("token id {}: expected 0 to {}", id, size - 1));
-}
-
-/// Bytes at `text[at]` that begin a well-formed sequence without finishing it; 0 where they cannot (Unicode
-/// Standard 16.0, table 3-7).
-CORBEL_INLINE std::size_t unfinished_utf8(std::string_view text, std::size_t at) noexcept {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const std::size_t left = text.size() - at;
-  const unsigned char first = byte(0);
-  if (first < 0xC2 || first > 0xF4) return 0;
-  const std::size_t wanted = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  std::size_t have = 1;
-  if (have < left) {
-    const unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    const unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-    if (byte(1) < low || byte(1) > high) return have;
-    for (have = 2; have < left && have < wanted && (byte(have) & 0xC0) == 0x80;) ++have;
-  }
-  return have < wanted ? have : 0;
-}
-
-/// Moves the finished code points of `pending` to the result, with U+FFFD for every longest stretch that begins none or
-/// breaks off; what may still be finished stays, unless `all`.
-CORBEL_INLINE std::string take_whole_characters(std::string& pending, bool all) {
-  std::string out;
-  std::size_t at = 0;
-  while (at < pending.size()) {
-    const CodePoint point = decode_utf8(pending, at);
-    if (point.length != 0) {
-      out.append(pending, at, point.length);
-      at += point.length;
-      continue;
-    }
-    const std::size_t begun = unfinished_utf8(pending, at);
-    if (!all && begun != 0 && at + begun == pending.size()) break;
-    out += "\xEF\xBF\xBD";
-    at += begun == 0 ? 1 : begun;
-  }
-  pending.erase(0, at);
-  return out;
 }
 
 /// The kinds of tokenizer by the name in the file.
@@ -186,6 +148,8 @@ CORBEL_INLINE Result<std::string> Tokenizer::decode(std::span<const TokenId> ids
       if (!model_->vocabulary().contains(id)) return detail::bad_token(id, size());
       model_->append_bytes(id, options.special, state, out);
     }
+    model_->finish_bytes(state, out);
+    if (model_->decodes_to_utf8() && !detail::is_utf8(out)) return detail::take_whole_characters(out, true);
     return out;
   });
 }
@@ -230,6 +194,7 @@ CORBEL_INLINE Result<std::string> StreamDecoder::push(TokenId id) {
 }
 
 CORBEL_INLINE std::string StreamDecoder::finish() {
+  if (tokenizer_.model()) tokenizer_.model()->finish_bytes(state_, pending_);
   state_ = {};
   return detail::take_whole_characters(pending_, true);
 }

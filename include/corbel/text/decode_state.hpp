@@ -10,7 +10,7 @@
 CORBEL_NAMESPACE_BEGIN
 namespace text {
 
-/// As new for every text. What is still held back at its end is no part of it.
+/// As new for every text. What is still held back at its end shows then (a run of byte pieces) or is no part of it.
 struct DecodeState {
   struct Step {
     bool started = false;

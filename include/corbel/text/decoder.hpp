@@ -15,8 +15,8 @@
 CORBEL_NAMESPACE_BEGIN
 namespace text {
 
-/// Immutable; thread-safe. Bytes of byte pieces come out as they are: what is no valid UTF-8 is repaired where text is
-/// shown (StreamDecoder), not here.
+/// Immutable but for keep_bytes(); thread-safe. A run of byte pieces <0xNN> shows when it ends: as its bytes where they
+/// are valid UTF-8, else as one U+FFFD for each. The bytes of byte-level pieces come out as they are.
 class Decoder {
  public:
   /// `node`: null (tokens are joined with spaces), or an object with "type". kUnsupported for an unknown type or a
@@ -25,6 +25,10 @@ class Decoder {
 
   /// Appends what `token` (its text in the vocabulary) adds to a text whose tokens so far made `state`.
   void append(std::string_view token, DecodeState& state, std::string& out) const;
+  /// Appends what the text's end shows: a run of byte pieces.
+  void finish(DecodeState& state, std::string& out) const;
+  /// From here on byte pieces come out as their bytes, one by one.
+  void keep_bytes() noexcept;
   std::uint64_t memory_bytes() const noexcept { return steps_.capacity() * sizeof(Step); }
   /// Whether it does the same as the chain of a byte-level tokenizer: only that.
   bool is_byte_level() const noexcept { return steps_.size() == 1 && steps_[0].kind == Kind::kByteLevel; }
@@ -47,7 +51,7 @@ class Decoder {
   struct Step {
     Kind kind = Kind::kJoin;
     bool whole = false;  // after Fuse: works on the text so far, not on tokens
-    bool flag = false;   // Metaspace: the first token loses its space; WordPiece, CTC: clean up
+    bool flag = false;   // Metaspace: the first token loses its space; WordPiece, CTC: clean up; ByteFallback: raw
     std::size_t start = 0;
     std::size_t stop = 0;
     std::string from;  // what is replaced, stripped, or a prefix or suffix
@@ -55,6 +59,8 @@ class Decoder {
   };
   static Status read_step(const json::Value& node, const std::string& path, std::vector<Step>& steps);
   static void apply(const Step& step, DecodeState::Step& state, std::string& token);
+  void run(std::size_t first_step, std::string& token, DecodeState& state, std::string& out) const;
+  void end_byte_run(std::size_t step, DecodeState& state, std::string& out) const;
 
   std::vector<Step> steps_;
 };

@@ -46,6 +46,8 @@ class PipelineModel final : public TokenizerModel {
   Result<std::vector<TokenId>> encode(std::string_view text, std::span<const TextSpan> spans, bool add_special,
                                       std::uint64_t& steps) const override;
   void append_bytes(TokenId id, bool special, DecodeState& state, std::string& out) const override;
+  void finish_bytes(DecodeState& state, std::string& out) const override { decoder_.finish(state, out); }
+  bool decodes_to_utf8() const noexcept override { return from_documents_; }
   std::uint64_t memory_bytes() const noexcept override;
 
  private:
@@ -85,6 +87,7 @@ class PipelineModel final : public TokenizerModel {
   std::vector<std::uint8_t> flags_;     // by id: bits of kSingleWord and its kind
   sets::Ranges word_characters_;        // \w, where some token asks
   std::unordered_map<TokenId, std::string> decoded_as_;
+  bool from_documents_ = false;
 };
 
 }  // namespace text

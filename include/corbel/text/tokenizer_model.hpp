@@ -73,6 +73,10 @@ class CORBEL_API TokenizerModel {
   /// Appends the bytes of one token, of a control token only with `special`. `state` belongs to the text and knows the
   /// tokens before.
   virtual void append_bytes(TokenId id, bool special, DecodeState& state, std::string& out) const;
+  /// Appends what the end of the text shows of what `state` holds back.
+  virtual void finish_bytes(DecodeState&, std::string& /*out*/) const {}
+  /// Whether decoding gives valid UTF-8 whatever the ids, as the tokenizer's own library does; else it gives bytes.
+  virtual bool decodes_to_utf8() const noexcept { return false; }
 
   const Vocabulary& vocabulary() const noexcept { return vocabulary_; }
   TokenId bos() const noexcept { return bos_; }

@@ -4,6 +4,7 @@
 #include <corbel/checkpoint/json.hpp>
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
+#include <corbel/detail/utf8_repair.hpp>
 #include <corbel/impl/checkpoint/json_parser.ipp>
 
 #include <algorithm>
@@ -201,7 +202,8 @@ CORBEL_INLINE void append_quoted(std::string& out, std::string_view text) {
   out += '"';
   for (std::size_t at = 0; at < text.size();) {
     const corbel::detail::CodePoint point = corbel::detail::decode_utf8(text, at);
-    const std::string_view piece = text.substr(at, std::max(point.length, 1u));
+    const std::string_view piece =
+        text.substr(at, point.length == 0 ? corbel::detail::invalid_utf8_length(text, at) : point.length);
     at += piece.size();
     switch (point.length == 0 ? 0xFFFDu : point.value) {
       case '"':

@@ -48,7 +48,9 @@ CORBEL_INLINE std::string near_pretokenizers(std::string_view name) {
 CORBEL_INLINE Result<std::shared_ptr<const TokenizerModel>> ByteLevelBpe::from_metadata(const Metadata& metadata,
                                                                                         Vocabulary vocabulary) {
   static constexpr std::string_view kPre = "tokenizer.ggml.pre";
-  CORBEL_ASSIGN_OR_RETURN(const std::string_view name, metadata.get_string_or(kPre, "default"));
+  CORBEL_ASSIGN_OR_RETURN(const std::string_view kind, metadata.get_string_or("tokenizer.ggml.model", "gpt2"));
+  CORBEL_ASSIGN_OR_RETURN(std::string_view name, metadata.get_string_or(kPre, "default"));
+  if (kind == "gemma4") name = kind;  // the model's name says all of it; its files name no pre-tokenizer
   auto model = std::make_shared<ByteLevelBpe>();
   model->pretokenizer_ = find_pretokenizer(name);
   if (model->pretokenizer_ == nullptr) {

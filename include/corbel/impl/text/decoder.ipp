@@ -168,9 +168,7 @@ CORBEL_INLINE void Decoder::apply(const Step& step, DecodeState::Step& state, st
     case Kind::kReplace:
       replace_all(token, step.from, step.to);
       break;
-    case Kind::kByteFallback:
-      if (const int byte = byte_of_piece(token); byte >= 0) token.assign(1, static_cast<char>(byte));
-      break;
+    case Kind::kByteFallback:  // see run()
     case Kind::kFuse:
       break;
     case Kind::kStrip: {
@@ -251,8 +249,49 @@ CORBEL_INLINE void Decoder::append(std::string_view token, DecodeState& state, s
   }
   state.steps.resize(steps_.size());
   state.token.assign(token);
-  for (std::size_t at = 0; at < steps_.size(); ++at) apply(steps_[at], state.steps[at], state.token);
-  out += state.token;
+  run(0, state.token, state, out);
+}
+
+// The steps from `first_step` on. Calls itself only for the text of a byte run, from a later step each time.
+CORBEL_INLINE void Decoder::run(std::size_t first_step, std::string& token, DecodeState& state,
+                                std::string& out) const {
+  for (std::size_t at = first_step; at < steps_.size(); ++at) {
+    const Step& step = steps_[at];
+    if (step.kind == Kind::kByteFallback && !step.whole) {
+      const int byte = byte_of_piece(token);
+      if (byte >= 0 && !step.flag) {
+        state.steps[at].held += static_cast<char>(byte);
+        return;
+      }
+      if (byte >= 0) token.assign(1, static_cast<char>(byte));
+      end_byte_run(at, state, out);
+    }
+    apply(step, state.steps[at], token);
+  }
+  out += token;
+}
+
+CORBEL_INLINE void Decoder::end_byte_run(std::size_t step, DecodeState& state, std::string& out) const {
+  std::string bytes = std::exchange(state.steps[step].held, {});
+  if (bytes.empty()) return;
+  if (detail::is_utf8(bytes)) {
+    run(step + 1, bytes, state, out);
+    return;
+  }
+  for (std::size_t left = bytes.size(); left > 0; --left) {
+    std::string replacement = "\xEF\xBF\xBD";
+    run(step + 1, replacement, state, out);
+  }
+}
+
+CORBEL_INLINE void Decoder::finish(DecodeState& state, std::string& out) const {
+  for (std::size_t at = 0; at < state.steps.size() && at < steps_.size(); ++at) {
+    if (steps_[at].kind == Kind::kByteFallback) end_byte_run(at, state, out);
+  }
+}
+
+CORBEL_INLINE void Decoder::keep_bytes() noexcept {
+  for (Step& step : steps_) step.flag = step.flag || step.kind == Kind::kByteFallback;
 }
 
 }  // namespace text

@@ -88,6 +88,7 @@ CORBEL_INLINE Result<std::shared_ptr<const TokenizerModel>> PipelineModel::text_
   CORBEL_ASSIGN_OR_RETURN(const json::Value decoder, json::parse(R"({"type":"Sequence","decoders":[
     {"type":"Replace","pattern":{"String":"\u2581"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"}]})"));
   CORBEL_ASSIGN_OR_RETURN(model->decoder_, Decoder::from_json(&decoder, kPlace));
+  model->decoder_.keep_bytes();
 
   const MetaValue* merges = metadata.find(kMerges);
   if (merges == nullptr) return Status(Errc::kMissingKey, fmt::format("{}: not in the file", kMerges));

@@ -243,9 +243,12 @@ CORBEL_INLINE Status PipelineModel::encode_words(std::string_view text, bool fir
 
 CORBEL_INLINE void PipelineModel::append_bytes(TokenId id, bool special, DecodeState& state, std::string& out) const {
   const PieceType type = vocabulary().type(id);
-  if (!special && (type == PieceType::kControl || type == PieceType::kUnknown)) return;
-  if (type == PieceType::kUndefined && vocabulary().piece(id).empty()) return;  // a hole
   const auto other = decoded_as_.find(id);
+  // A control token that is looked for in normalized text shows all the same where that text is not its own, as in the
+  // reference.
+  const bool control = type == PieceType::kControl || type == PieceType::kUnknown;
+  if (!special && control && other == decoded_as_.end()) return;
+  if (type == PieceType::kUndefined && vocabulary().piece(id).empty()) return;  // a hole
   decoder_.append(other == decoded_as_.end() ? vocabulary().piece(id) : std::string_view(other->second), state, out);
 }
 

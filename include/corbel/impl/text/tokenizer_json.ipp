@@ -17,7 +17,7 @@ namespace text {
 
 /// Everything that is read before the model is put together. Texts live in the documents.
 struct PipelineModel::Loader {
-  static constexpr std::size_t kMaxHoles = 1u << 14;  // ids without a token, between added tokens
+  static constexpr std::size_t kMaxHoles = 1u << 14;  // ids without a token
 
   json::Value tokenizer;
   json::Value config;
@@ -49,7 +49,6 @@ struct PipelineModel::Loader {
   Status add(const AddedToken& token, const std::string& path);
   Status read_added_entry(const json::Value& node, const std::string& path, std::optional<TokenId> id);
   Status name_special_tokens();
-  Status check_holes();
   Result<std::string_view> config_token(std::string_view key) const;
   TokenId find(std::string_view text) const;
   Status read_unknown();
@@ -179,8 +178,8 @@ CORBEL_INLINE Status PipelineModel::Loader::read_vocabulary_object(const json::V
     if (!id.is_number()) return json_mismatch(path(), "integer", id);
     if (id.type() != json::Type::kUint || id.as_uint() >= limit) {
       return Status(Errc::kVocabInvalid, id.type() == json::Type::kUint
-                                             ? fmt::format("{}: the id {} leaves holes among {} tokens", path(),
-                                                           id.as_uint(), vocabulary.members().size())
+                                             ? fmt::format("{}: the id {} leaves more than {} holes among {} tokens",
+                                                           path(), id.as_uint(), kMaxHoles, vocabulary.members().size())
                                              : fmt::format("{}: expected an id from 0 on", path()));
     }
     const auto at = static_cast<std::size_t>(id.as_uint());
@@ -222,7 +221,7 @@ CORBEL_INLINE Status PipelineModel::Loader::read_vocabulary() {
   pieces.reserve(count);
   by_text.reserve(count);
   return list ? read_vocabulary_list(*vocabulary)
-              : read_vocabulary_object(*vocabulary, std::min(count + added_count(), kMaxPieces));
+              : read_vocabulary_object(*vocabulary, std::min(count + added_count() + kMaxHoles, kMaxPieces));
 }
 
 CORBEL_INLINE Status PipelineModel::Loader::add(const AddedToken& token, const std::string& path) {
@@ -294,8 +293,7 @@ CORBEL_INLINE Status PipelineModel::Loader::read_added() {
       CORBEL_RETURN_IF_ERROR(read_added_entry(member.second, path, static_cast<TokenId>(id)));
     }
   }
-  CORBEL_RETURN_IF_ERROR(name_special_tokens());
-  return check_holes();
+  return name_special_tokens();
 }
 
 // The tokens with a role count as special though nobody says so, where the vocabulary has them.
@@ -307,15 +305,6 @@ CORBEL_INLINE Status PipelineModel::Loader::name_special_tokens() {
     token.content = text;
     token.special = true;
     CORBEL_RETURN_IF_ERROR(add(token, {}));
-  }
-  return {};
-}
-
-CORBEL_INLINE Status PipelineModel::Loader::check_holes() {
-  const std::size_t own = kind == "Unigram" ? scores.size() : model->find("vocab")->members().size();
-  for (std::size_t id = 0; id < own; ++id) {
-    if (taken[id]) continue;
-    return Status(Errc::kVocabInvalid, fmt::format("tokenizer.json: model.vocab: no token has the id {}", id));
   }
   return {};
 }
@@ -647,6 +636,7 @@ CORBEL_INLINE Result<std::shared_ptr<const TokenizerModel>> PipelineModel::from_
   CORBEL_RETURN_IF_ERROR(loader.read_special_ids());
 
   auto model = std::make_shared<PipelineModel>();
+  model->from_documents_ = true;
   const json::Value none;
   const auto part = [&](std::string_view key) -> const json::Value& {
     const json::Value* node = loader.tokenizer.find(key);

@@ -42,6 +42,9 @@ const NamedBuiltin& function_at(std::uint32_t number) noexcept;
 std::int32_t find_method(Kind kind, std::string_view name) noexcept;
 const NamedBuiltin& method_at(std::uint32_t number) noexcept;
 
+/// Methods of markup give markup: a string, or a list or tuple of strings, becomes it; other values stay.
+bool markup_strings(Runtime& runtime, Value& value);
+
 /// Matches arguments with parameter names, at most eight. value(i) is nullptr where parameter i was not given.
 class Parameters {
  public:
@@ -64,6 +67,7 @@ class Parameters {
 
 // The tables, by file.
 std::span<const NamedBuiltin> text_filters() noexcept;
+std::span<const NamedBuiltin> markup_filters() noexcept;
 std::span<const NamedBuiltin> sequence_filters() noexcept;
 std::span<const NamedBuiltin> all_tests() noexcept;
 std::span<const NamedBuiltin> all_functions() noexcept;
@@ -73,6 +77,7 @@ CORBEL_NAMESPACE_END
 
 #if CORBEL_HEADER_ONLY
 #include <corbel/impl/text/jinja/builtins.ipp>
+#include <corbel/impl/text/jinja/filters_markup.ipp>
 #include <corbel/impl/text/jinja/filters_sequence.ipp>
 #include <corbel/impl/text/jinja/filters_text.ipp>
 #include <corbel/impl/text/jinja/methods.ipp>

@@ -29,7 +29,7 @@ Value change_case(const Text& text, Case to);
 
 enum class CharacterClass : std::uint8_t { kSpace, kUpper, kLower, kAlpha, kDigit, kAlnum };
 /// Python's isspace() and its kind: true where the text is not empty and all characters are of the class (of the cased
-/// ones, for kUpper and kLower). Letters without case count as letters where they are not ASCII.
+/// ones, for kUpper and kLower). Every number of Unicode counts as kDigit.
 bool all_of_class(std::string_view text, CharacterClass wanted) noexcept;
 
 /// str.strip and its halves: `characters` to remove, or white space where null.
@@ -46,6 +46,11 @@ std::size_t find(std::string_view text, std::string_view needle, bool last) noex
 std::size_t count_characters(std::string_view text, std::size_t bytes) noexcept;
 /// The byte position of a character; the size for positions past the end.
 std::size_t byte_of_character(const Text& text, std::size_t character) noexcept;
+
+/// The string as markup: itself where nothing else holds it.
+Value as_markup(Value text);
+/// & < > " ' as character references; markup is the result as it is.
+Value escape_markup(const Value& text);
 
 enum class Align : std::uint8_t { kLeft, kRight, kCenter };
 /// Pads with `fill` to `width` characters.

@@ -98,6 +98,8 @@ class Value {
   bool is(Kind kind) const noexcept { return kind_ == kind; }
   bool is_undefined() const noexcept { return kind_ == Kind::kUndefined; }
   bool is_string() const noexcept { return kind_ == Kind::kString; }
+  /// A string that counts as escaped (Jinja's Markup).
+  bool is_markup() const noexcept;
   /// Integers as Python sees them: True is 1.
   bool is_integral() const noexcept { return kind_ == Kind::kInt || kind_ == Kind::kBool; }
   bool is_number() const noexcept { return is_integral() || kind_ == Kind::kFloat; }
@@ -164,11 +166,13 @@ struct Text : Object {
   std::string bytes;
   std::vector<ByteRange> content;
   std::size_t characters = 0;
+  bool markup = false;  ///< from the filters safe and escape: what it is joined with is escaped
 };
 
 struct Sequence : Object {
   using Object::Object;
   std::vector<Value> items;
+  bool is_group = false;  ///< of the filter groupby: the items are also members `grouper` and `list`
 };
 
 /// Keeps the order of insertion; keys are equal as in Python (1 == True == 1.0).

@@ -73,15 +73,22 @@ CORBEL_INLINE std::int32_t find_builtin(std::span<const NamedBuiltin> table, std
 }
 
 CORBEL_INLINE std::int32_t find_filter(std::string_view name) noexcept {
-  const std::int32_t text = find_builtin(text_filters(), name);
-  if (text >= 0) return text;
-  const std::int32_t sequence = find_builtin(sequence_filters(), name);
-  return sequence < 0 ? -1 : sequence + static_cast<std::int32_t>(text_filters().size());
+  std::size_t before = 0;
+  for (const auto& table : {text_filters(), markup_filters(), sequence_filters()}) {
+    const std::int32_t found = find_builtin(table, name);
+    if (found >= 0) return found + static_cast<std::int32_t>(before);
+    before += table.size();
+  }
+  return -1;
 }
 
 CORBEL_INLINE const NamedBuiltin& filter_at(std::uint32_t number) noexcept {
-  const std::size_t texts = text_filters().size();
-  return number < texts ? text_filters()[number] : sequence_filters()[number - texts];
+  std::size_t at = number;
+  for (const auto& table : {text_filters(), markup_filters()}) {
+    if (at < table.size()) return table[at];
+    at -= table.size();
+  }
+  return sequence_filters()[at];
 }
 
 CORBEL_INLINE std::int32_t find_test(std::string_view name) noexcept { return find_builtin(all_tests(), name); }
@@ -241,6 +248,17 @@ inline CivilTime civil_time(std::int64_t seconds) noexcept {
   return time;
 }
 
+/// Year and week of ISO 8601: week 1 is the one with the year's first Thursday.
+inline std::pair<std::int64_t, int> iso_week(const CivilTime& time) noexcept {
+  const int thursday = time.yearday + 3 - (time.weekday + 6) % 7;  // of this week, as a day of this year
+  if (thursday < 0) {
+    const int days = is_leap(time.year - 1) ? 366 : 365;
+    return {time.year - 1, (thursday + days) / 7 + 1};
+  }
+  if (thursday >= (is_leap(time.year) ? 366 : 365)) return {time.year + 1, 1};
+  return {time.year, thursday / 7 + 1};
+}
+
 inline std::string padded(std::int64_t value, std::size_t width, bool bare) {
   std::string digits = std::to_string(value);
   if (!bare && digits.size() < width) digits.insert(0, width - digits.size(), '0');
@@ -266,6 +284,9 @@ inline bool append_time(const CivilTime& time, char letter, bool bare, std::stri
       break;
     case 'y':
       out += padded(time.year % 100, 2, bare);
+      break;
+    case 'C':
+      out += padded(time.year / 100, 2, bare);
       break;
     case 'm':
       out += padded(time.month + 1, 2, bare);
@@ -316,6 +337,18 @@ inline bool append_time(const CivilTime& time, char letter, bool bare, std::stri
     case 'u':
       out += std::to_string(time.weekday == 0 ? 7 : time.weekday);
       break;
+    case 'U':  // weeks from the first Sunday, and from the first Monday
+      out += padded((time.yearday + 7 - time.weekday) / 7, 2, bare);
+      break;
+    case 'W':
+      out += padded((time.yearday + 7 - (time.weekday + 6) % 7) / 7, 2, bare);
+      break;
+    case 'G':
+    case 'V': {
+      const auto [year, week] = iso_week(time);
+      out += letter == 'G' ? std::to_string(year) : padded(week, 2, bare);
+      break;
+    }
     case 'F':
       compound("Ymd", '-');
       break;

@@ -120,13 +120,29 @@ inline bool keyed_items(Runtime& runtime, const Value& value, const Value* attri
 
 inline bool sort(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
   Parameters parameters;
-  std::vector<std::pair<Value, Value>> keyed;
+  std::vector<Value> all;
+  std::vector<Value> paths = {Value::none()};  // "a,b" sorts by a, then by b
   if (!parameters.bind(runtime, "sort", arguments, {"reverse", "case_sensitive", "attribute"}) ||
-      !keyed_items(runtime, value, parameters.value(2), parameters.flag(1, false), keyed)) {
+      !iterate(runtime, value, all)) {
     return false;
   }
-  for (auto& entry : keyed) {  // lists of one key: as in Jinja, equal keys then need no order
-    if (!make_sequence(runtime, Kind::kList, {entry.first}, entry.first)) return false;
+  if (const Value* attribute = parameters.value(2); attribute != nullptr && attribute->is_string()) {
+    const Value comma = Value::string(",");
+    if (!runtime.charge_bytes(attribute->as_view().size() * 64)) return false;
+    paths = split(attribute->as_text(), &comma.as_text(), -1, false);
+  } else if (attribute != nullptr) {
+    paths = {*attribute};
+  }
+  // Lists of keys: as in Jinja, equal keys then need no order.
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& item : all) {
+    std::vector<Value> keys(paths.size());
+    for (std::size_t at = 0; at < paths.size(); ++at) {
+      if (!runtime.charge(1) || !sort_key(runtime, item, &paths[at], parameters.flag(1, false), keys[at])) return false;
+    }
+    Value key;
+    if (!make_sequence(runtime, Kind::kList, std::move(keys), key)) return false;
+    keyed.emplace_back(std::move(key), std::move(item));
   }
   if (!sort_by(runtime, keyed, parameters.flag(0, false))) return false;
   std::vector<Value> items;
@@ -343,6 +359,7 @@ inline bool groupby(Runtime& runtime, const Value& value, const Arguments& argum
     Value group;
     if (!make_sequence(runtime, Kind::kList, std::move(members), list_value)) return false;
     if (!make_sequence(runtime, Kind::kTuple, {std::move(grouper), std::move(list_value)}, group)) return false;
+    static_cast<Sequence*>(group.heap())->is_group = true;
     groups.push_back(std::move(group));
     begin = end;
   }
@@ -419,6 +436,35 @@ inline bool batch(Runtime& runtime, const Value& value, const Arguments& argumen
   return make_sequence(runtime, Kind::kGenerator, std::move(batches), out);
 }
 
+// `slices` lists of about equal length; `fill_with` makes those that are shorter as long.
+inline bool slice(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
+  Parameters parameters;
+  std::int64_t slices = 0;
+  std::vector<Value> all;
+  const Value* needed = nullptr;
+  if (!parameters.bind(runtime, "slice", arguments, {"slices", "fill_with"}) ||
+      !parameters.required(runtime, 0, needed) || !parameters.integer(runtime, 0, 0, slices) ||
+      !iterate(runtime, value, all)) {
+    return false;
+  }
+  if (slices <= 0) return runtime.fail("slice needs a positive number of slices");
+  const auto count = static_cast<std::size_t>(slices);
+  if (!runtime.charge(8 * static_cast<std::uint64_t>(slices))) return false;
+  const std::size_t longer = all.size() % count;  // so many have one more
+  const bool fill = parameters.value(1) != nullptr && !parameters.value(1)->is(Kind::kNone);
+  std::vector<Value> lists;
+  auto begin = all.begin();
+  for (std::size_t number = 0; number < count; ++number) {
+    const auto end = begin + static_cast<std::ptrdiff_t>(all.size() / count + (number < longer ? 1 : 0));
+    std::vector<Value> part(begin, end);
+    if (fill && number >= longer) part.push_back(*parameters.value(1));
+    lists.emplace_back();
+    if (!make_sequence(runtime, Kind::kList, std::move(part), lists.back())) return false;
+    begin = end;
+  }
+  return make_sequence(runtime, Kind::kGenerator, std::move(lists), out);
+}
+
 }  // namespace filters
 
 CORBEL_INLINE std::span<const NamedBuiltin> sequence_filters() noexcept {
@@ -447,6 +493,7 @@ CORBEL_INLINE std::span<const NamedBuiltin> sequence_filters() noexcept {
       {"items", filters::items},
       {"dictsort", filters::dictsort},
       {"batch", filters::batch},
+      {"slice", filters::slice},
   };
   return kTable;
 }

@@ -20,6 +20,7 @@ bool cased(Runtime& runtime, const Value& value, const Arguments& arguments, Val
   Value text;
   if (!parameters.bind(runtime, "the filter", arguments, {}) || !to_str(runtime, value, text)) return false;
   out = change_case(text.as_text(), kCase);
+  if (text.is_markup() && kCase != Case::kTitleFilter) out = as_markup(std::move(out));
   return runtime.charge_bytes(text.as_view().size() * 4);
 }
 
@@ -32,16 +33,12 @@ inline bool trim(Runtime& runtime, const Value& value, const Arguments& argument
     return false;
   }
   out = strip(text.as_text(), characters, true, true);
+  if (text.is_markup()) out = as_markup(std::move(out));
   return true;
 }
 
 inline bool string(Runtime& runtime, const Value& value, const Arguments&, Value& out) {
   return to_str(runtime, value, out);
-}
-
-inline bool same_value(Runtime&, const Value& value, const Arguments&, Value& out) {
-  out = value;
-  return true;
 }
 
 inline bool replace_filter(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
@@ -89,6 +86,7 @@ inline bool indent(Runtime& runtime, const Value& value, const Arguments& argume
     first = false;
   }
   out = builder.take();
+  if (value.is_markup()) out = as_markup(std::move(out));
   return true;
 }
 
@@ -96,8 +94,12 @@ inline bool center(Runtime& runtime, const Value& value, const Arguments& argume
   Parameters parameters;
   std::int64_t width = 80;
   Value text;
-  return parameters.bind(runtime, "center", arguments, {"width"}) && parameters.integer(runtime, 0, 80, width) &&
-         to_str(runtime, value, text) && pad(runtime, text.as_text(), width, Align::kCenter, " ", out);
+  if (!parameters.bind(runtime, "center", arguments, {"width"}) || !parameters.integer(runtime, 0, 80, width) ||
+      !to_str(runtime, value, text) || !pad(runtime, text.as_text(), width, Align::kCenter, " ", out)) {
+    return false;
+  }
+  if (text.is_markup()) out = as_markup(std::move(out));
+  return true;
 }
 
 inline bool format(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
@@ -146,6 +148,11 @@ inline bool truncate(Runtime& runtime, const Value& value, const Arguments& argu
   }
   TextBuilder builder;
   builder.append(value.as_text(), 0, keep);
+  if (value.is_markup()) {
+    builder.append(escape_markup(given_end == nullptr ? default_end : *parameters.value(2)).as_text());
+    out = as_markup(builder.take());
+    return true;
+  }
   builder.append(end);
   out = builder.take();
   return true;
@@ -164,43 +171,6 @@ inline bool wordcount(Runtime& runtime, const Value& value, const Arguments&, Va
   }
   out = Value::integer(count);
   return true;
-}
-
-// Replaces characters by longer texts; `encode` gives the text, or an empty one to keep the character.
-template <class Encode>
-bool encode_characters(Runtime& runtime, const Value& value, const Encode& encode, Value& out) {
-  Value text;
-  if (!to_str(runtime, value, text) || !runtime.charge_bytes(text.as_view().size() * 4)) return false;
-  TextBuilder builder;
-  std::size_t cursor = 0;
-  for (std::size_t at = 0; at < text.as_view().size(); ++at) {
-    const std::string encoded = encode(text.as_view()[at]);
-    const bool content = is_content_at(text.as_text(), at, cursor);
-    builder.append(encoded.empty() ? text.as_view().substr(at, 1) : std::string_view(encoded), content);
-  }
-  out = builder.take();
-  return true;
-}
-
-inline bool escape(Runtime& runtime, const Value& value, const Arguments&, Value& out) {
-  const auto encode = [](char c) -> std::string {
-    return c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&#34;" : c == '\'' ? "&#39;" : "";
-  };
-  return encode_characters(runtime, value, encode, out);
-}
-
-inline bool urlencode(Runtime& runtime, const Value& value, const Arguments&, Value& out) {
-  if (value.is(Kind::kDict) || value.is_sequence()) {
-    return runtime.fail(Errc::kUnsupported, "urlencode of pairs is not supported");
-  }
-  const auto encode = [](char c) -> std::string {
-    static constexpr char kHex[] = "0123456789ABCDEF";
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-                       c == '.' || c == '-' || c == '~' || c == '/';
-    const auto byte = static_cast<unsigned char>(c);
-    return plain ? std::string() : std::string{'%', kHex[byte >> 4], kHex[byte & 15u]};
-  };
-  return encode_characters(runtime, value, encode, out);
 }
 
 inline bool tojson(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
@@ -241,6 +211,20 @@ inline bool tojson(Runtime& runtime, const Value& value, const Arguments& argume
 
 // --- numbers
 
+// Python lets single underscores stand between digits.
+inline std::string without_underscores(std::string_view text) {
+  std::string out;
+  const auto is_digit = [&](std::size_t at) {
+    const char c = text[at];
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool between = text[at] == '_' && at > 0 && at + 1 < text.size() && is_digit(at - 1) && is_digit(at + 1);
+    if (!between) out += text[at];
+  }
+  return out;
+}
+
 inline bool to_float(Runtime& runtime, const Value& value, const Arguments& arguments, Value& out) {
   Parameters parameters;
   if (!parameters.bind(runtime, "float", arguments, {"default"})) return false;
@@ -248,7 +232,8 @@ inline bool to_float(Runtime& runtime, const Value& value, const Arguments& argu
   double number = 0;
   if (value.is_number()) {
     out = Value::real(value.as_double());
-  } else if (value.is_string() && parse_real(strip(value.as_text(), nullptr, true, true).as_view(), number)) {
+  } else if (value.is_string() &&
+             parse_real(without_underscores(strip(value.as_text(), nullptr, true, true).as_view()), number)) {
     out = Value::real(number);
   } else {
     out = parameters.value(0) == nullptr ? Value::real(0) : *parameters.value(0);
@@ -272,7 +257,8 @@ inline bool to_int(Runtime& runtime, const Value& value, const Arguments& argume
   if (value.is_integral()) out = Value::integer(value.as_int());
   if (value.is_string()) {
     const Value stripped = strip(value.as_text(), nullptr, true, true);
-    std::string_view text = stripped.as_view();
+    const std::string digits = without_underscores(stripped.as_view());
+    std::string_view text = digits;
     const std::string_view prefix = base == 16 ? "0x" : base == 8 ? "0o" : base == 2 ? "0b" : "";
     if (!prefix.empty() && text.substr(0, 2) == prefix) text.remove_prefix(2);
     if (parse_integer(text, static_cast<int>(base), number)) {
@@ -346,17 +332,12 @@ CORBEL_INLINE std::span<const NamedBuiltin> text_filters() noexcept {
       {"capitalize", filters::cased<Case::kCapitalize>},
       {"trim", filters::trim},
       {"string", filters::string},
-      {"safe", filters::same_value},
       {"replace", filters::replace_filter},
       {"indent", filters::indent},
       {"center", filters::center},
       {"format", filters::format},
       {"truncate", filters::truncate},
       {"wordcount", filters::wordcount},
-      {"escape", filters::escape},
-      {"e", filters::escape},
-      {"forceescape", filters::escape},
-      {"urlencode", filters::urlencode},
       {"tojson", filters::tojson},
       {"float", filters::to_float},
       {"int", filters::to_int},

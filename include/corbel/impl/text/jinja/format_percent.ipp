@@ -1,6 +1,7 @@
 // The % operator of strings (text/jinja/operators.hpp).
 #pragma once
 
+#include <corbel/detail/utf8.hpp>
 #include <corbel/text/jinja/operators.hpp>
 #include <corbel/text/jinja/print.hpp>
 #include <corbel/text/jinja/strings.hpp>
@@ -127,7 +128,8 @@ inline bool append_number(Runtime& runtime, const Conversion& conversion, const 
   return true;
 }
 
-inline bool append_text(Runtime& runtime, const Conversion& conversion, const Value& value, TextBuilder& out) {
+inline bool append_text(Runtime& runtime, const Conversion& conversion, const Value& value, bool markup,
+                        TextBuilder& out) {
   Value text;
   if (conversion.type == 's') {
     if (!to_str(runtime, value, text)) return false;
@@ -135,6 +137,10 @@ inline bool append_text(Runtime& runtime, const Conversion& conversion, const Va
     TextBuilder builder;
     if (!append_repr(runtime, value, builder)) return false;
     text = builder.take();
+  }
+  if (markup) {
+    if (!runtime.charge_bytes(text.as_view().size() * 5)) return false;
+    text = escape_markup(text);
   }
   if (conversion.precision >= 0) {
     const std::size_t end = byte_of_character(text.as_text(), static_cast<std::size_t>(conversion.precision));
@@ -182,18 +188,32 @@ CORBEL_INLINE bool format_percent(Runtime& runtime, const Text& format, const Va
     }
     static constexpr std::string_view kNumbers = "diuxXofFeEgG";
     if (conversion.type == 's' || conversion.type == 'r' || conversion.type == 'a') {
-      if (!format_detail::append_text(runtime, conversion, value, builder)) return false;
+      if (!format_detail::append_text(runtime, conversion, value, format.markup, builder)) return false;
     } else if (kNumbers.find(conversion.type) != std::string_view::npos) {
       if (!format_detail::append_number(runtime, conversion, value, builder)) return false;
+    } else if (conversion.type == 'c') {
+      if (value.is_string() ? value.as_text().characters != 1 : !value.is(Kind::kInt)) {
+        return runtime.fail("%c requires an int or a character");
+      }
+      if (value.is(Kind::kInt)) {
+        if (value.as_int() < 0 || value.as_int() > 0x10FFFF) return runtime.fail("%c: not a code point");
+        std::string character;
+        detail::append_utf8(character, static_cast<std::uint32_t>(value.as_int()));
+        value = Value::string(character);
+      }
+      conversion.type = 's';
+      if (!format_detail::append_text(runtime, conversion, value, format.markup, builder)) return false;
     } else {
       return runtime.fail(std::string("unsupported format character '") + conversion.type + "'");
     }
   }
-  const bool unused_is_error = many || (!arguments.is(Kind::kDict) && !arguments.is(Kind::kList));
+  const bool unused_is_error =
+      many || (!arguments.is(Kind::kDict) && !arguments.is(Kind::kList) && !arguments.is_undefined());
   if (used < given && !used_key && unused_is_error) {
     return runtime.fail("not all arguments converted during string formatting");
   }
-  out = builder.take();
+  Value formatted = builder.take();
+  out = format.markup ? as_markup(std::move(formatted)) : std::move(formatted);
   return true;
 }
 

@@ -109,6 +109,7 @@ CORBEL_INLINE bool Machine::call(const Op& op) {
     case Kind::kMethod: {
       const Method& method = callee.as_method();
       if (!method_at(method.index).call(runtime_, method.receiver, arguments, out)) return false;
+      if (method.receiver.is_markup() && !markup_strings(runtime_, out)) return false;
       break;
     }
     default:

@@ -2,6 +2,7 @@
 // for loops and cyclers.
 #pragma once
 
+#include <corbel/impl/text/jinja/format_braces.ipp>
 #include <corbel/text/jinja/builtins.hpp>
 #include <corbel/text/jinja/operators.hpp>
 #include <corbel/text/jinja/print.hpp>
@@ -61,19 +62,40 @@ inline bool splitlines(Runtime& runtime, const Value& self, const Arguments& arg
   return make_sequence(runtime, Kind::kList, split_lines(self.as_text(), parameters.flag(0, false)), out);
 }
 
+/// The bytes of the characters [start, end), as a slice takes them, of parameters `first` and the next; false in `valid`
+/// where it starts behind its end.
+inline bool window(Runtime& runtime, const Value& self, const Parameters& parameters, std::size_t first, ByteRange& out,
+                   bool& valid) {
+  const auto size = static_cast<std::int64_t>(self.as_text().characters);
+  std::int64_t bounds[2] = {0, size};
+  for (std::size_t side = 0; side < 2; ++side) {
+    const Value* given = parameters.value(first + side);
+    if (given == nullptr || given->is(Kind::kNone)) continue;
+    if (!parameters.integer(runtime, first + side, 0, bounds[side])) return false;
+    if (bounds[side] < 0) bounds[side] = std::max<std::int64_t>(0, bounds[side] + size);
+  }
+  valid = bounds[0] <= bounds[1] && bounds[0] <= size;
+  if (!runtime.charge_bytes(self.as_view().size())) return false;
+  out.begin = byte_of_character(self.as_text(), static_cast<std::size_t>(std::min(bounds[0], size)));
+  out.end = valid ? byte_of_character(self.as_text(), static_cast<std::size_t>(std::min(bounds[1], size))) : out.begin;
+  return true;
+}
+
 template <bool kEnd>
 bool affix(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
   const Value* wanted = nullptr;
-  if (!parameters.bind(runtime, kEnd ? "endswith" : "startswith", arguments, {"prefix"}) ||
-      !parameters.required(runtime, 0, wanted)) {
+  ByteRange range;
+  bool valid = false;
+  if (!parameters.bind(runtime, kEnd ? "endswith" : "startswith", arguments, {"prefix", "start", "end"}) ||
+      !parameters.required(runtime, 0, wanted) || !window(runtime, self, parameters, 1, range, valid)) {
     return false;
   }
   const auto matches = [&](const Value& candidate, bool& result) {
     if (!candidate.is_string()) return runtime.fail(std::string("a string is needed, not ") + candidate.type_name());
-    const std::string_view text = self.as_view();
+    const std::string_view text = self.as_view().substr(range.begin, range.end - range.begin);
     const std::string_view part = candidate.as_view();
-    result = part.size() <= text.size() &&
+    result = valid && part.size() <= text.size() &&
              (kEnd ? text.substr(text.size() - part.size()) : text.substr(0, part.size())) == part;
     return runtime.charge_bytes(part.size());
   };
@@ -120,7 +142,10 @@ inline bool replace_method(Runtime& runtime, const Value& self, const Arguments&
   std::int64_t limit = -1;
   return parameters.bind(runtime, "replace", arguments, {"old", "new", "count"}) &&
          needed_string(runtime, parameters, 0, from) && needed_string(runtime, parameters, 1, to) &&
-         parameters.integer(runtime, 2, -1, limit) && replace(runtime, self.as_text(), *from, *to, limit, out);
+         parameters.integer(runtime, 2, -1, limit) &&
+         (!self.is_markup() || runtime.charge_bytes(to->bytes.size() * 5)) &&
+         replace(runtime, self.as_text(), *from,
+                 self.is_markup() ? escape_markup(*parameters.value(1)).as_text() : *to, limit, out);
 }
 
 inline bool join_method(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
@@ -136,9 +161,11 @@ inline bool join_method(Runtime& runtime, const Value& self, const Arguments& ar
     if (!items[i].is_string()) {
       return runtime.fail("join: item " + std::to_string(i) + " is no string but " + items[i].type_name());
     }
-    if (!runtime.charge_bytes(self.as_view().size() + items[i].as_view().size())) return false;
+    if (!runtime.charge_bytes(self.as_view().size() + items[i].as_view().size() * (self.is_markup() ? 5 : 1))) {
+      return false;
+    }
     if (i > 0) builder.append(self.as_text());
-    builder.append(items[i].as_text());
+    builder.append(self.is_markup() ? escape_markup(items[i]).as_text() : items[i].as_text());
   }
   out = builder.take();
   return true;
@@ -148,19 +175,18 @@ template <bool kLast, bool kMustExist>
 bool find_method_of(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
   const Text* needle = nullptr;
-  std::int64_t start = 0;
-  if (!parameters.bind(runtime, "find", arguments, {"sub", "start"}) ||
-      !needed_string(runtime, parameters, 0, needle) || !parameters.integer(runtime, 1, 0, start) ||
-      !runtime.charge_bytes(self.as_view().size())) {
+  ByteRange range;
+  bool valid = false;
+  if (!parameters.bind(runtime, "find", arguments, {"sub", "start", "end"}) ||
+      !needed_string(runtime, parameters, 0, needle) || !window(runtime, self, parameters, 1, range, valid)) {
     return false;
   }
-  const auto size = static_cast<std::int64_t>(self.as_text().characters);
-  if (start < 0) start = std::max<std::int64_t>(0, start + size);
   std::int64_t result = -1;
-  if (start <= size) {
-    const std::size_t skip = byte_of_character(self.as_text(), static_cast<std::size_t>(start));
-    const std::size_t at = find(self.as_view().substr(skip), needle->bytes, kLast);
-    if (at != std::string_view::npos) result = static_cast<std::int64_t>(count_characters(self.as_view(), skip + at));
+  if (valid) {
+    const std::size_t at = find(self.as_view().substr(range.begin, range.end - range.begin), needle->bytes, kLast);
+    if (at != std::string_view::npos) {
+      result = static_cast<std::int64_t>(count_characters(self.as_view(), range.begin + at));
+    }
   }
   if (kMustExist && result < 0) return runtime.fail("substring not found");
   out = Value::integer(result);
@@ -170,15 +196,18 @@ bool find_method_of(Runtime& runtime, const Value& self, const Arguments& argume
 inline bool count_method(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
   Parameters parameters;
   const Text* needle = nullptr;
-  if (!parameters.bind(runtime, "count", arguments, {"sub"}) || !needed_string(runtime, parameters, 0, needle) ||
-      !runtime.charge_bytes(self.as_view().size())) {
+  ByteRange range;
+  bool valid = false;
+  if (!parameters.bind(runtime, "count", arguments, {"sub", "start", "end"}) ||
+      !needed_string(runtime, parameters, 0, needle) || !window(runtime, self, parameters, 1, range, valid)) {
     return false;
   }
+  const std::string_view text = self.as_view().substr(range.begin, range.end - range.begin);
   std::int64_t count = 0;
   if (needle->bytes.empty()) {
-    count = static_cast<std::int64_t>(self.as_text().characters) + 1;
+    count = valid ? static_cast<std::int64_t>(count_characters(text, text.size())) + 1 : 0;
   } else {
-    for (std::size_t at = 0; (at = self.as_view().find(needle->bytes, at)) != std::string_view::npos;
+    for (std::size_t at = 0; (at = text.find(needle->bytes, at)) != std::string_view::npos;
          at += needle->bytes.size()) {
       ++count;
     }
@@ -243,46 +272,75 @@ bool justify(Runtime& runtime, const Value& self, const Arguments& arguments, Va
              fill == nullptr ? std::string_view(" ") : std::string_view(fill->bytes), out);
 }
 
-// "{} {0} {name}" without format specifications.
-inline bool format_method(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
-  const Text& text = self.as_text();
+inline bool zfill(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
+  Parameters parameters;
+  std::int64_t width = 0;
+  const Value* needed = nullptr;
+  if (!parameters.bind(runtime, "zfill", arguments, {"width"}) || !parameters.required(runtime, 0, needed) ||
+      !parameters.integer(runtime, 0, 0, width)) {
+    return false;
+  }
+  const bool sign = !self.as_view().empty() && (self.as_view().front() == '-' || self.as_view().front() == '+');
+  const Value digits = slice_bytes(self.as_text(), sign ? 1 : 0, self.as_view().size());
+  Value padded;
+  if (!pad(runtime, digits.as_text(), width - (sign ? 1 : 0), Align::kRight, "0", padded)) return false;
   TextBuilder builder;
-  std::size_t next = 0;
-  if (!runtime.charge_bytes(text.bytes.size())) return false;
-  for (std::size_t at = 0; at < text.bytes.size();) {
-    const char c = text.bytes[at];
-    if ((c == '{' || c == '}') && at + 1 < text.bytes.size() && text.bytes[at + 1] == c) {
-      builder.append(text, at, at + 1);
-      at += 2;
-      continue;
-    }
-    if (c == '}') return runtime.fail("single '}' in the format string");
-    if (c != '{') {
-      const std::size_t end = std::min(text.bytes.find_first_of("{}", at), text.bytes.size());
-      builder.append(text, at, end);
-      at = end;
-      continue;
-    }
-    const std::size_t end = text.bytes.find('}', at);
-    if (end == std::string::npos) return runtime.fail("'{' in the format string is not closed");
-    const std::string_view field = std::string_view(text.bytes).substr(at + 1, end - at - 1);
-    std::int64_t number = 0;
-    const Value* value = nullptr;
-    if (field.empty() || parse_integer(field, 10, number)) {
-      const std::size_t index = field.empty() ? next++ : static_cast<std::size_t>(number);
-      if (index < arguments.positional.size()) value = &arguments.positional[index];
+  builder.append(self.as_text(), 0, sign ? 1 : 0);
+  builder.append(padded.as_text());
+  out = builder.take();
+  return true;
+}
+
+inline bool expandtabs(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
+  Parameters parameters;
+  std::int64_t width = 8;
+  if (!parameters.bind(runtime, "expandtabs", arguments, {"tabsize"}) || !parameters.integer(runtime, 0, 8, width) ||
+      !runtime.charge_bytes(self.as_view().size())) {
+    return false;
+  }
+  const std::string_view text = self.as_view();
+  TextBuilder builder;
+  std::int64_t column = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = character_length(text, at);
+    if (text[at] == '\t') {
+      const std::int64_t spaces = width > 0 ? width - column % width : 0;
+      if (!runtime.charge(1 + static_cast<std::uint64_t>(spaces))) return false;
+      builder.append(std::string(static_cast<std::size_t>(spaces), ' '), false);
+      column += spaces;
     } else {
-      for (const auto& [keyword, argument] : arguments.keywords) {
-        if (keyword.as_view() == field) value = &argument;
-      }
+      builder.append(self.as_text(), at, at + length);
+      column = text[at] == '\n' || text[at] == '\r' ? 0 : column + 1;
     }
-    if (value == nullptr)
-      return runtime.fail("format: there is no argument for '{" + std::string(field.substr(0, 80)) + "}'");
-    if (!(value->is_undefined() ? true : append_str(runtime, *value, builder))) return false;
-    at = end + 1;
+    at += length;
   }
   out = builder.take();
   return true;
+}
+
+inline bool isascii(Runtime& runtime, const Value& self, const Arguments&, Value& out) {
+  const std::string_view text = self.as_view();
+  out = Value::boolean(std::none_of(text.begin(), text.end(), [](char c) { return (c & 0x80) != 0; }));
+  return runtime.charge_bytes(text.size());
+}
+
+inline bool istitle(Runtime& runtime, const Value& self, const Arguments&, Value& out) {
+  const Value title = change_case(self.as_text(), Case::kTitle);
+  const bool cased = change_case(self.as_text(), Case::kUpper).as_view() != self.as_view() ||
+                     change_case(self.as_text(), Case::kLower).as_view() != self.as_view();
+  out = Value::boolean(cased && title.as_view() == self.as_view());
+  return runtime.charge_bytes(self.as_view().size() * 12);
+}
+
+inline bool isidentifier(Runtime& runtime, const Value& self, const Arguments&, Value& out) {
+  const std::string_view text = self.as_view();
+  bool good = !text.empty() && !(text.front() >= '0' && text.front() <= '9');
+  for (std::size_t at = 0; good && at < text.size(); at += character_length(text, at)) {
+    const std::string_view character = text.substr(at, character_length(text, at));
+    good = character == "_" || all_of_class(character, at == 0 ? CharacterClass::kAlpha : CharacterClass::kAlnum);
+  }
+  out = Value::boolean(good);
+  return runtime.charge_bytes(text.size());
 }
 
 // --- lists, dicts, numbers
@@ -433,7 +491,13 @@ inline std::span<const Entry> table() noexcept {
       {Kind::kString, {"index", find_method_of<false, true>}},
       {Kind::kString, {"rindex", find_method_of<true, true>}},
       {Kind::kString, {"count", count_method}},
-      {Kind::kString, {"format", format_method}},
+      {Kind::kString, {"format", format_braces}},
+      {Kind::kString, {"format_map", format_map}},
+      {Kind::kString, {"zfill", zfill}},
+      {Kind::kString, {"expandtabs", expandtabs}},
+      {Kind::kString, {"isascii", isascii}},
+      {Kind::kString, {"istitle", istitle}},
+      {Kind::kString, {"isidentifier", isidentifier}},
       {Kind::kString, {"removeprefix", remove_affix<false>}},
       {Kind::kString, {"removesuffix", remove_affix<true>}},
       {Kind::kString, {"partition", partition<false>}},
@@ -450,6 +514,7 @@ inline std::span<const Entry> table() noexcept {
       {Kind::kString, {"isnumeric", class_method<CharacterClass::kDigit>}},
       {Kind::kString, {"isdecimal", class_method<CharacterClass::kDigit>}},
       {Kind::kInt, {"bit_length", bit_length}},
+      {Kind::kBool, {"bit_length", bit_length}},
       {Kind::kFloat, {"is_integer", is_integer}},
       {Kind::kLoop, {"cycle", loop_cycle}},
       {Kind::kLoop, {"changed", loop_changed}},

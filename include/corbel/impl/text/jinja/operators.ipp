@@ -113,7 +113,9 @@ CORBEL_INLINE bool real_arithmetic(Runtime& runtime, OpCode code, double x, doub
       if (y == 0) return runtime.fail("float floor division or modulo by zero");
       double remainder = std::fmod(x, y);
       double quotient = (x - remainder) / y;
-      if (remainder != 0 && (y < 0) != (remainder < 0)) {
+      if (remainder == 0) {
+        remainder = std::copysign(0.0, y);
+      } else if ((y < 0) != (remainder < 0)) {
         remainder += y;
         quotient -= 1;
       }
@@ -135,7 +137,8 @@ CORBEL_INLINE bool repeat(Runtime& runtime, const Value& value, std::int64_t tim
   if (value.is_string()) {
     TextBuilder builder;
     for (std::uint64_t i = 0; size > 0 && i < count; ++i) builder.append(value.as_text());
-    out = builder.take();
+    Value repeated = builder.take();
+    out = value.is_markup() ? as_markup(std::move(repeated)) : std::move(repeated);
     return true;
   }
   std::vector<Value> items;
@@ -146,11 +149,13 @@ CORBEL_INLINE bool repeat(Runtime& runtime, const Value& value, std::int64_t tim
 
 CORBEL_INLINE bool add_sequences(Runtime& runtime, const Value& x, const Value& y, Value& out) {
   if (x.is_string()) {
-    if (!runtime.charge_bytes(x.as_view().size() + y.as_view().size())) return false;
+    const bool markup = x.is_markup() || y.is_markup();
+    if (!runtime.charge_bytes((x.as_view().size() + y.as_view().size()) * (markup ? 5 : 1))) return false;
     TextBuilder builder;
-    builder.append(x.as_text());
-    builder.append(y.as_text());
+    builder.append(markup ? escape_markup(x).as_text() : x.as_text());
+    builder.append(markup ? escape_markup(y).as_text() : y.as_text());
     out = builder.take();
+    if (markup) out = as_markup(std::move(out));
     return true;
   }
   std::vector<Value> items = x.as_sequence().items;
@@ -292,6 +297,11 @@ CORBEL_INLINE bool get_attribute(Runtime& runtime, const Value& value, std::stri
     }
     if (!runtime.status().ok()) return false;
   }
+  if (value.is(Kind::kTuple) && value.as_sequence().is_group && (name == "grouper" || name == "list")) {
+    const Value item = value.as_sequence().items[name == "list" ? 1 : 0];  // `out` may be what keeps the tuple alive
+    out = item;
+    return true;
+  }
   if (value.is(Kind::kCycler) && name == "current") {
     out = value.as_cycle().items[value.as_cycle().position];
     return true;
@@ -311,7 +321,8 @@ CORBEL_INLINE bool index_sequence(const Value& value, std::int64_t index, Value&
   if (index < 0 || index >= size) return false;
   if (value.is_string()) {
     const std::size_t at = byte_of_character(value.as_text(), static_cast<std::size_t>(index));
-    out = slice_bytes(value.as_text(), at, at + character_length(value.as_view(), at));
+    Value character = slice_bytes(value.as_text(), at, at + character_length(value.as_view(), at));
+    out = value.is_markup() ? as_markup(std::move(character)) : std::move(character);
   } else if (value.is(Kind::kRange)) {
     out = Value::integer(value.as_range().start + index * value.as_range().step);
   } else {
@@ -379,7 +390,8 @@ CORBEL_INLINE bool get_slice(Runtime& runtime, const Value& value, const Value& 
   if (text && stride == 1) {
     const std::size_t begin = byte_of_character(value.as_text(), static_cast<std::size_t>(from));
     const std::size_t end = byte_of_character(value.as_text(), static_cast<std::size_t>(std::max(from, to)));
-    out = slice_bytes(value.as_text(), begin, end);
+    Value part = slice_bytes(value.as_text(), begin, end);
+    out = value.is_markup() ? as_markup(std::move(part)) : std::move(part);
     return true;
   }
   std::vector<std::size_t> starts;  // of the characters
@@ -403,7 +415,8 @@ CORBEL_INLINE bool get_slice(Runtime& runtime, const Value& value, const Value& 
     if (__builtin_add_overflow(at, stride, &at)) break;
   }
   if (text) {
-    out = builder.take();
+    Value part = builder.take();
+    out = value.is_markup() ? as_markup(std::move(part)) : std::move(part);
     return true;
   }
   return make_sequence(runtime, value.is(Kind::kTuple) ? Kind::kTuple : Kind::kList, std::move(items), out);

@@ -108,7 +108,11 @@ CORBEL_INLINE bool append_scalar_repr(Runtime& runtime, const Value& value, Text
       append_number(value, out);
       return true;
     case Kind::kString:
-      return append_string_repr(runtime, value.as_text(), out);
+      if (!value.is_markup()) return append_string_repr(runtime, value.as_text(), out);
+      out.append("Markup(", false);
+      if (!append_string_repr(runtime, value.as_text(), out)) return false;
+      out.append(")", false);
+      return true;
     case Kind::kRange:
       append_range(value.as_range(), out);
       return true;

@@ -4,6 +4,7 @@
 #include <corbel/detail/utf8.hpp>
 #include <corbel/text/jinja/case_tables.hpp>
 #include <corbel/text/jinja/strings.hpp>
+#include <corbel/text/unicode.hpp>
 
 #include <algorithm>
 #include <iterator>
@@ -129,9 +130,9 @@ CORBEL_INLINE bool all_of_class(std::string_view text, CharacterClass wanted) no
   bool any = false;
   for (std::size_t at = 0; at < text.size(); at += character_length(text, at)) {
     const std::uint32_t point = detail::decode_utf8(text, at).value;
-    const bool digit = point >= '0' && point <= '9';
-    const bool alpha = is_cased(point) || (point >= 0xAA && !is_space(point) && !(point >= 0x2000 && point <= 0x2BFF) &&
-                                           !(point >= 0x3000 && point <= 0x3004) && point < 0x1F000);
+    const CharClass kind = char_class(point);
+    const bool alpha = is_letter(kind);
+    const bool digit = is_number(kind);
     if (wanted == CharacterClass::kUpper || wanted == CharacterClass::kLower) {
       const bool upper = wanted == CharacterClass::kUpper;
       if (upper ? is_lower(point) && !is_upper(point) : is_upper(point)) return false;
@@ -232,11 +233,17 @@ CORBEL_INLINE std::vector<Value> split(const Text& text, const Text* separator, 
     if (from_right) {
       const std::ptrdiff_t drop = static_cast<std::ptrdiff_t>(parts.size()) - keep - 1;
       parts.front().end = parts[static_cast<std::size_t>(drop)].end;
-      if (separator == nullptr) parts.front().begin = 0;
       parts.erase(parts.begin() + 1, parts.begin() + drop + 1);
     } else {
       parts[static_cast<std::size_t>(keep)].end = text.bytes.size();
       parts.resize(static_cast<std::size_t>(keep) + 1);
+    }
+  }
+  if (separator == nullptr && limit >= 0 && parts.size() == static_cast<std::size_t>(limit) + 1) {
+    if (from_right) {
+      parts.front().begin = 0;
+    } else {
+      parts.back().end = text.bytes.size();
     }
   }
   std::vector<Value> out;
@@ -308,6 +315,40 @@ CORBEL_INLINE std::size_t byte_of_character(const Text& text, std::size_t charac
   std::size_t at = 0;
   for (; character > 0 && at < text.bytes.size(); --character) at += character_length(text.bytes, at);
   return at;
+}
+
+CORBEL_INLINE Value as_markup(Value text) {
+  if (text.as_text().markup) return text;
+  Text* own = static_cast<Text*>(text.heap());
+  if (own->references.load(std::memory_order_acquire) == 1) {
+    own->markup = true;
+    return text;
+  }
+  Text* copy = new Text;
+  Value out = Value::object(copy);
+  copy->bytes = own->bytes;
+  copy->content = own->content;
+  copy->characters = own->characters;
+  copy->markup = true;
+  return out;
+}
+
+CORBEL_INLINE Value escape_markup(const Value& text) {
+  if (text.is_markup()) return text;
+  TextBuilder builder;
+  std::size_t cursor = 0;
+  const std::string_view bytes = text.as_view();
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    const char c = bytes[at];
+    const std::string_view reference = c == '&'    ? "&amp;"
+                                       : c == '<'  ? "&lt;"
+                                       : c == '>'  ? "&gt;"
+                                       : c == '"'  ? "&#34;"
+                                       : c == '\'' ? "&#39;"
+                                                   : bytes.substr(at, 1);
+    builder.append(reference, is_content_at(text.as_text(), at, cursor));
+  }
+  return as_markup(builder.take());
 }
 
 CORBEL_INLINE bool pad(Runtime& runtime, const Text& text, std::int64_t width, Align align, std::string_view fill,

@@ -31,7 +31,7 @@ inline bool is_float(const Value& v) { return v.is(Kind::kFloat); }
 inline bool is_number(const Value& v) { return v.is_number(); }
 inline bool is_string(const Value& v) { return v.is_string(); }
 inline bool is_mapping(const Value& v) { return v.is(Kind::kDict); }
-inline bool never(const Value&) { return false; }
+inline bool is_escaped(const Value& v) { return v.is_markup(); }
 inline bool is_iterable(const Value& v) {
   return v.is_undefined() || v.is_string() || v.is_sequence() || v.is(Kind::kDict) || v.is(Kind::kRange) ||
          v.is(Kind::kLoop);
@@ -128,7 +128,7 @@ CORBEL_INLINE std::span<const NamedBuiltin> all_tests() noexcept {
       {"iterable", tests::plain<tests::is_iterable>},
       {"sequence", tests::plain<tests::is_sequence>},
       {"callable", tests::plain<tests::is_callable>},
-      {"escaped", tests::plain<tests::never>},
+      {"escaped", tests::plain<tests::is_escaped>},
       {"filter", tests::plain<tests::is_filter>},
       {"test", tests::plain<tests::is_test>},
       {"lower", tests::cased<CharacterClass::kLower>},

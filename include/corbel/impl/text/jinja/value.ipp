@@ -145,6 +145,7 @@ CORBEL_INLINE void Value::destroy(Object* object) noexcept {
 
 CORBEL_INLINE const Text& Value::as_text() const noexcept { return *static_cast<const Text*>(payload_.object); }
 CORBEL_INLINE std::string_view Value::as_view() const noexcept { return as_text().bytes; }
+CORBEL_INLINE bool Value::is_markup() const noexcept { return is_string() && as_text().markup; }
 CORBEL_INLINE const Sequence& Value::as_sequence() const noexcept {
   return *static_cast<const Sequence*>(payload_.object);
 }
