@@ -196,7 +196,13 @@ check "convert onto a file: replaced" cmp "$tiny" "$work/old.gguf"
 for name in x.txt x.bin x.json; do fails 1 "$name.*not written" "convert to $name" convert "$tiny" "$work/$name"; done
 run convert --help
 output_has "convert --help: what is replaced" "replaced"
-fails 1 "not supported|cannot be written" "convert: gguf to a folder" convert "$tiny" "$work/folder"
+succeeds "convert: gguf to a folder" convert "$tiny" "$work/from_gguf"
+check "convert: gguf to a folder: its documents" test -s "$work/from_gguf/config.json" -a -s "$work/from_gguf/tokenizer.json"
+echo '[3, 4, 5, 6]' > "$work/four.json"
+run logits "$tiny" --backend ref --ids "$work/four.json" --out "$work/of_gguf"
+run logits "$work/from_gguf" --backend ref --ids "$work/four.json" --out "$work/of_folder"
+check "convert: gguf to a folder: the same logits" cmp "$work/of_gguf" "$work/of_folder"
+check "convert: gguf to a folder: the same ids" test "$(echo 'Hello <s>' | "$corbel" tokenize "$tiny" --special)" == "$(echo 'Hello <s>' | "$corbel" tokenize "$work/from_gguf" --special)"
 fails 2 "type" "convert --type of no type" convert "$tiny" "$work/x.gguf" --type q9
 fails 1 "no such file|not a folder" "convert into a folder that is not there" convert "$tiny" "$work/none/x.gguf"
 mkdir "$work/hf"

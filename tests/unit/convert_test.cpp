@@ -1,17 +1,23 @@
 // convert: what it writes reads back as the same model, whichever container it came from.
 #include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/checkpoint/safetensors_writer.hpp>
+#include <corbel/impl/models/folder_tokenizer.ipp>
+#include <corbel/model.hpp>
 #include <corbel/models/convert.hpp>
 #include <corbel/models/model_spec.hpp>
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
+#include <set>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
+#include "support/golden.hpp"
 #include "support/support.hpp"
+#include "support/tiny_vocabulary.hpp"
 
 namespace fs = std::filesystem;
 using corbel::Checkpoint;
@@ -266,4 +272,151 @@ TEST_CASE("convert: golden folders become the files of the converter that is in 
     ++compared;
   }
   CHECK(compared >= 12);
+}
+
+namespace {
+
+std::vector<float> logits_of(const std::string& path, const Context& context) {
+  using Backend = corbel::RefBackend;
+  const auto running =
+      corbel_test::Running<Backend>::load(path, context, {.max_tokens = 64, .type = corbel::KvType::kF32});
+  auto batch = corbel::Batch<Backend>::create(running.cache, {.max_rows = 32, .max_wanted = 32}).value();
+  corbel::Sequence<Backend> sequence(running.cache);
+  std::vector<corbel::TokenId> ids(24);
+  std::iota(ids.begin(), ids.end(), 3);
+  return corbel_test::all_logits(batch, sequence, ids, 24);
+}
+
+void check_folder(const std::string& gguf, const Work& work, std::set<std::string>& refused) {
+  const Context context({.threads = 1});
+  const Checkpoint source = Checkpoint::open(gguf, context).value();
+  const std::string family(source.metadata().get_string("general.architecture").value());
+  const std::string folder = work / "folder";
+  fs::remove_all(folder);
+  std::string said;
+  corbel::models::ConvertOptions options;
+  options.say = [&](std::string_view line) { said += line; };
+  const corbel::Status status = convert(source, folder, options);
+  CAPTURE(gguf, std::string(status.message()), said);
+  if (!status.ok()) {
+    CHECK(status.code() == Errc::kUnsupported);
+    CHECK(status.message().find("the family ") != std::string_view::npos);
+    CHECK_FALSE(fs::exists(folder));
+    refused.insert(family);
+    return;
+  }
+  CHECK(said.empty());
+  // The same logits (rope factors are quotients), the same ids, and the way back.
+  const std::vector<float> a = logits_of(gguf, context), b = logits_of(folder, context);
+  REQUIRE(a.size() == b.size());
+  CHECK(corbel_test::max_difference(a, b) <= (source.find_tensor("rope_freqs.weight") != nullptr ? 1e-4 : 0.0));
+  const auto tokenizer = corbel::Tokenizer::from_checkpoint(source);
+  const Checkpoint written = Checkpoint::open(folder, context).value();
+  CHECK(*written.metadata().get_string("general.architecture") == family);
+  if (tokenizer.ok()) {
+    const auto own = corbel::Tokenizer::from_checkpoint(written).value();
+    for (const char* text : {"Hello world, it is 3.14!", "<s>a</s> \n\n  b", "\xE4\xBD\xA0"}) {
+      const corbel::EncodeOptions how{.parse_special = true, .add_special = true};
+      CHECK(tokenizer->encode(text, how).value() == own.encode(text, how).value());
+    }
+    CHECK(tokenizer->eos() == own.eos());
+  }
+  REQUIRE(convert(written, work / "back.gguf").ok());
+  const Checkpoint back = Checkpoint::open(work / "back.gguf", context).value();
+  for (const TensorInfo& tensor : source.tensors()) {
+    if (tensor.name.rfind("rope_", 0) == 0) continue;
+    CAPTURE(tensor.name);
+    CHECK(values_of(back, tensor.name) == values_of(source, tensor.name));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("convert: a GGUF file becomes a folder of the same model") {
+  const Work work;
+  std::vector<std::string> roots = {corbel_test::test_data("golden")};
+  for (const char* more : {"golden/given", "golden/gguf"}) {
+    const std::string root = corbel_test::shared_data(more, "convert: GGUF goldens to folders");
+    if (!root.empty()) roots.push_back(root);
+  }
+  std::set<std::string> refused;
+  std::size_t files = 0;
+  for (const std::string& root : roots) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+      if (!fs::exists(entry.path() / "model.gguf")) continue;
+      check_folder((entry.path() / "model.gguf").string(), work, refused);
+      ++files;
+    }
+  }
+  CHECK(files >= 5);
+  for (const std::string& family : refused) {
+    CAPTURE(family);
+    CHECK((family == "gpt2" || family == "falcon" || family == "gpt-oss"));
+  }
+  const Context context;
+  const std::string tiny = corbel_test::test_data("golden/llama-q4_k_m/model.gguf");
+  corbel::models::ConvertOptions options;
+  options.type = DType::kBF16;
+  fs::remove_all(work / "folder");
+  REQUIRE(convert(Checkpoint::open(tiny, context).value(), work / "folder", options).ok());
+  const Checkpoint written = Checkpoint::open(work / "folder", context).value();
+  CHECK(written.config()->find("torch_dtype")->as_string() == "bfloat16");
+  CHECK(written.find_tensor("model.layers.0.mlp.up_proj.weight")->dtype == DType::kBF16);
+  CHECK(written.find_tensor("model.norm.weight")->dtype == DType::kF32);
+}
+
+TEST_CASE("convert: vocabularies of GGUF files as tokenizer.json") {
+  using corbel::Tokenizer;
+  const auto written = [](const corbel::Metadata& metadata) -> corbel::Result<Tokenizer> {
+    auto documents = corbel::models::detail::TokenizerDocumentWriter(metadata).write();
+    if (!documents.ok()) return documents.status();
+    corbel::TokenizerDocuments texts;
+    texts.tokenizer_json = (*documents)[0].second;
+    texts.tokenizer_config = (*documents)[1].second;
+    return Tokenizer::from_documents(texts);
+  };
+  const std::string root = corbel_test::shared_data("vocab", "convert: published vocabularies");
+  std::vector<std::string> files;
+  if (!root.empty()) {
+    for (const char* name : {"deepseek-coder", "gpt-2", "llama-spm", "phi-3", "starcoder"})
+      files.push_back(root + "/ggml-vocab-" + name + ".gguf");
+  }
+  for (const std::string& file : files) {
+    CAPTURE(file);
+    const Context context;
+    const Checkpoint checkpoint = Checkpoint::open(file, context).value();
+    const Tokenizer from = Tokenizer::from_checkpoint(checkpoint).value();
+    const auto to = written(checkpoint.metadata());
+    INFO(std::string(to.status().message()));
+    REQUIRE(to.ok());
+    const std::string texts = corbel_test::read_file(file + ".inp");
+    const std::string between = "\n__ggml_vocab_test__\n";
+    std::size_t count = 0;
+    for (std::size_t begin = 0; begin < texts.size(); ++count) {
+      const std::size_t end = std::min(texts.find(between, begin), texts.size());
+      const std::string text = texts.substr(begin, end - begin);
+      CAPTURE(text);
+      CHECK(from.encode(text, {.add_special = true}).value() == to->encode(text, {.add_special = true}).value());
+      begin = end + between.size();
+    }
+    CHECK(count > 20);
+  }
+  // Pieces of characters that are no pieces themselves come together by their scores, and by no merge.
+  corbel_test::Spec spoken = corbel_test::sentence_piece();
+  CHECK(written(spoken.metadata()).status().code() == Errc::kUnsupported);
+  for (std::string& piece : spoken.tokens) {
+    if (piece == "\n\n") piece = "xx";
+    if (piece == "\xCC\x81\xCC\x81") piece = "xa";
+  }
+  for (const corbel_test::Spec& spec : {corbel_test::byte_level(), spoken}) {
+    const auto to = written(spec.metadata());
+    INFO(std::string(to.status().message()));
+    REQUIRE(to.ok());
+    const Tokenizer from = corbel_test::make(spec);
+    for (const char* text : {"hello hello", "aaaa aa x", "<|end|>hello[user] hell", "\n\n a"})
+      CHECK(corbel_test::encode(from, text, true, true) == corbel_test::encode(*to, text, true, true));
+  }
+  corbel::Metadata t5 = corbel_test::sentence_piece().metadata();
+  t5.set("tokenizer.ggml.model", corbel::MetaValue::from_string("t5"));
+  CHECK(written(t5).status().code() == Errc::kUnsupported);
 }

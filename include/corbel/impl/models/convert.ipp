@@ -6,6 +6,7 @@
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
 #include <corbel/models/convert.hpp>
+#include <corbel/models/folder_layout.hpp>
 #include <corbel/models/gguf_layout.hpp>
 
 #include <algorithm>
@@ -106,11 +107,7 @@ class Converter {
       say_left_behind(from_gguf);
       return to_safetensors(path_);
     }
-    if (from_gguf) {
-      return {Errc::kUnsupported,
-              "a GGUF file cannot be written as a Hugging Face folder; name a .gguf or .safetensors file"};
-    }
-    return to_folder();
+    return from_gguf ? gguf_to_folder() : to_folder();
   }
 
  private:
@@ -337,19 +334,61 @@ class Converter {
     CORBEL_ASSIGN_OR_RETURN(corbel::detail::OutputFolder folder, corbel::detail::OutputFolder::create(path_));
     for (const std::string& name : checkpoint_.documents()) {
       CORBEL_ASSIGN_OR_RETURN(std::string text, checkpoint_.document(name));
-      if (name == "config.json" && options_.type) text = json::write(with_type(*config)) + "\n";
+      if (name == "config.json" && options_.type) text = json::write(with_type(*config, *options_.type)) + "\n";
       CORBEL_RETURN_IF_ERROR(folder.add(name, std::as_bytes(std::span<const char>(text))));
     }
     CORBEL_RETURN_IF_ERROR(to_safetensors(folder.path_of("model.safetensors")));
     return folder.commit();
   }
 
+  // A folder from a GGUF file: names, orders and documents become those of the family's folders.
+  Status gguf_to_folder() {
+    CORBEL_ASSIGN_OR_RETURN(FolderLayout layout, plan_folder_layout(checkpoint_));
+    CORBEL_ASSIGN_OR_RETURN(corbel::detail::OutputFolder folder, corbel::detail::OutputFolder::create(path_));
+    SafetensorsWriter writer;
+    for (const Metadata::Entry& entry : checkpoint_.metadata().entries()) {
+      if (entry.key.starts_with("tokenizer.") || entry.key.starts_with("corbel.") || entry.key.starts_with("split."))
+        continue;  // the documents say it
+      const Result<std::string_view> text = entry.value.as_string();
+      CORBEL_RETURN_IF_ERROR(
+          writer.set_metadata(entry.key, text.ok() ? std::string(*text) : json::write(meta_to_json(entry.value))));
+    }
+    CORBEL_RETURN_IF_ERROR(writer.set_metadata("format", "pt"));
+    std::map<DType, std::uint64_t> elements;
+    for (GgufTensorPlan& plan : layout.tensors) {
+      TensorInfo tensor;
+      tensor.name = plan.name;
+      tensor.shape = plan.shape;
+      tensor.dtype = plan.stored;
+      tensor.type_name = traits(plan.stored).name;
+      CORBEL_ASSIGN_OR_RETURN(const DType type, choose(tensor, false));
+      const std::uint64_t cols = plan.shape.back();
+      const std::uint64_t rows = tensor.num_elements() / cols;
+      total_ += rows * cols / traits(type).block_elements * traits(type).block_bytes;
+      elements[type] += tensor.num_elements();
+      CORBEL_RETURN_IF_ERROR(
+          writer.add_tensor(plan.name, plan.shape, traits(type).name, encoded(std::move(plan.rows), rows, cols, type)));
+    }
+    for (const std::string& note : layout.notes) say(note);
+    say_kept();
+    DType most = DType::kF32;
+    for (const auto& [type, count] : elements)
+      if (count > elements[most]) most = type;
+    for (auto& [name, text] : layout.documents) {
+      if (name == "config.json") {
+        CORBEL_ASSIGN_OR_RETURN(const json::Value config, json::parse(text));
+        text = json::write(with_type(config, most)) + "\n";
+      }
+      CORBEL_RETURN_IF_ERROR(folder.add(name, std::as_bytes(std::span<const char>(text))));
+    }
+    CORBEL_RETURN_IF_ERROR(writer.write_file(folder.path_of("model.safetensors")));
+    return folder.commit();
+  }
+
   // config.json with the new type where it names one.
-  json::Value with_type(const json::Value& config) const {
+  static json::Value with_type(const json::Value& config, DType dtype) {
     json::Value changed = config;
-    const std::string_view type = *options_.type == DType::kF16    ? "float16"
-                                  : *options_.type == DType::kBF16 ? "bfloat16"
-                                                                   : "float32";
+    const std::string_view type = dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
     for (auto& [key, value] : changed.members()) {
       if (key == "torch_dtype" || key == "dtype") value = json::Value::string(std::string(type));
     }

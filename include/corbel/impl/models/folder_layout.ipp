@@ -1,0 +1,544 @@
+// Definitions of folder_layout.hpp: the reverse of gguf_layout.ipp and of the reading of config.json.
+#pragma once
+
+#include <corbel/checkpoint/generation_defaults.hpp>
+#include <corbel/context.hpp>
+#include <corbel/detail/guard.hpp>
+#include <corbel/detail/utf8.hpp>
+#include <corbel/impl/models/folder_tokenizer.ipp>
+#include <corbel/impl/models/layout_common.ipp>
+#include <corbel/impl/models/tensor_rules.ipp>
+#include <corbel/models/build.hpp>
+#include <corbel/models/folder_layout.hpp>
+#include <corbel/models/key_reader.hpp>
+#include <corbel/models/model_spec.hpp>
+#include <corbel/models/rope_table.hpp>
+#include <corbel/models/weight_reader.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <memory>
+#include <utility>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+namespace detail {
+
+/// A folder that is not there: its config.json, and weights that are all zero.
+class PlannedFolder final : public FolderReader {
+ public:
+  explicit PlannedFolder(const FolderLayout& layout) : config_(layout.documents.front().second) {
+    std::string header = "{";
+    std::uint64_t offset = 0;
+    for (const GgufTensorPlan& plan : layout.tensors) {
+      std::uint64_t bytes = 4;
+      for (const std::uint64_t extent : plan.shape) bytes *= extent;
+      if (header.size() > 1) header += ',';
+      json::append_quoted(header, plan.name);
+      header += fmt::format(":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                            fmt::join(plan.shape, ","), offset, offset + bytes);
+      offset += bytes;
+    }
+    header += '}';
+    for (std::size_t i = 0; i < 8; ++i) weights_ += static_cast<char>(header.size() >> (8 * i) & 0xFFu);
+    weights_ += header;
+    data_bytes_ = offset;
+  }
+
+  Result<std::vector<std::string>> list() const override {
+    return std::vector<std::string>{"config.json", "model.safetensors"};
+  }
+  Result<std::shared_ptr<const FileReader>> open(const std::string& name) const override {
+    const bool config = name == "config.json";
+    return std::shared_ptr<const FileReader>(
+        std::make_shared<File>(config ? config_ : weights_, config ? 0 : data_bytes_));
+  }
+
+ private:
+  class File final : public FileReader {
+   public:
+    File(std::string start, std::uint64_t zeros) : start_(std::move(start)), size_(start_.size() + zeros) {}
+    std::uint64_t size() const noexcept override { return size_; }
+    Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> out) const override {
+      const std::size_t known =
+          offset < start_.size() ? std::min(out.size(), start_.size() - static_cast<std::size_t>(offset)) : 0;
+      if (known != 0) std::memcpy(out.data(), start_.data() + offset, known);
+      std::fill(out.begin() + static_cast<std::ptrdiff_t>(known), out.end(), std::byte{0});
+      return out.size();
+    }
+
+   private:
+    std::string start_;
+    std::uint64_t size_;
+  };
+
+  std::string config_;
+  std::string weights_;
+  std::uint64_t data_bytes_ = 0;
+};
+
+class FolderPlanner {
+ public:
+  FolderPlanner(const Checkpoint& checkpoint, const ModelSpec& spec)
+      : checkpoint_(checkpoint),
+        spec_(spec),
+        family_(*family_of(spec)),
+        read_(checkpoint, *spec.architecture),
+        keys_(checkpoint, spec.architecture->gguf) {}
+
+  Result<FolderLayout> plan() {
+    const bool stacked_pairs = find_rule(family_.names, "ffn_gate_up_exps.weight").rule != nullptr &&
+                               find_rule(family_.names, "ffn_gate_exps.weight").rule == nullptr;
+    if (std::string_view(family_.names->layers) != "layers." || family_.transposed || family_.interleaved_experts ||
+        family_.mixer != MixerKind::kAttention || stacked_pairs || family_.name == std::string_view("granitemoe")) {
+      return Status(
+          Errc::kUnsupported,
+          fmt::format("the family {} is not written as a Hugging Face folder; name a .gguf or .safetensors file",
+                      family_.name));
+    }
+    add_config();
+    for (const TensorInfo& tensor : checkpoint_.tensors()) add_tensor(tensor);
+    if (!keys_.ok()) return keys_.status();
+    if (!read_.ok()) return read_.status();
+    if (!status_.ok()) return status_;
+    layout_.documents.emplace_back("config.json", json::write(config_) + "\n");
+    CORBEL_RETURN_IF_ERROR(add_generation());
+    CORBEL_RETURN_IF_ERROR(add_tokenizer());
+    return std::move(layout_);
+  }
+
+ private:
+  // Several families share a name in GGUF files.
+  static const Architecture* family_of(const ModelSpec& spec) {
+    const bool mixtral = spec.architecture->name == std::string_view("llama") && spec.experts.route.experts != 0;
+    return mixtral ? find_hf_architecture("mixtral") : spec.architecture;
+  }
+  bool is(std::string_view name) const noexcept { return family_.name == name; }
+  bool has(const char* tensor) const noexcept { return checkpoint_.find_tensor(tensor) != nullptr; }
+
+  // ---- config.json -----------------------------------------------
+
+  void put(const char* key, json::Value value) { config_.members().emplace_back(key, std::move(value)); }
+  void count(const char* key, std::uint64_t value) { put(key, json::Value::unsigned_integer(value)); }
+  void number(const char* key, double value) { put(key, json::Value::number(value)); }
+  void flag(const char* key, bool value) { put(key, json::Value::boolean(value)); }
+  void text(const char* key, const char* value) { put(key, json::Value::string(value)); }
+  // A float32 as a person would have written it.
+  static double plain(float value) {
+    char digits[32];
+    *fmt::format_to_n(digits, sizeof digits - 1, "{}", value).out = '\0';
+    return std::strtod(digits, nullptr);
+  }
+
+  void add_config() {
+    config_ = json::Value::object();
+    text("model_type", family_.name);
+    count("vocab_size", spec_.vocab);
+    count("hidden_size", spec_.hidden);
+    const bool own_experts = is("mixtral") || is("olmoe");
+    count("intermediate_size", own_experts ? spec_.experts.feed_forward : spec_.feed_forward);
+    count("num_hidden_layers", spec_.layers.size());
+    count("num_attention_heads", spec_.heads);
+    count("num_key_value_heads", spec_.kv_heads);
+    count("head_dim", spec_.head_dim);
+    count("max_position_embeddings", spec_.context_length);
+    const char* const epsilon = family_.norm == hal::NormKind::kRms ? "rms_norm_eps"
+                                : is("starcoder2")                  ? "norm_epsilon"
+                                : is("nemotron")                    ? "norm_eps"
+                                                                    : "layer_norm_eps";
+    number(epsilon, plain(spec_.norm_epsilon));
+    flag("tie_word_embeddings", spec_.tied_head);
+    add_switches();
+    add_rope();
+    add_windows();
+    add_scales();
+    add_experts();
+    text("torch_dtype", "float32");
+  }
+
+  void add_switches() {
+    const char* activation = "silu";
+    switch (spec_.activation) {
+      case hal::ActivationKind::kGelu:
+        activation = "gelu";
+        break;
+      case hal::ActivationKind::kGeluTanh:
+        activation = "gelu_pytorch_tanh";
+        break;
+      case hal::ActivationKind::kGeluQuick:
+        activation = "quick_gelu";
+        break;
+      case hal::ActivationKind::kRelu:
+        activation = "relu";
+        break;
+      case hal::ActivationKind::kReluSquared:
+        activation = "relu2";
+        break;
+      default:
+        break;
+    }
+    text("hidden_act", activation);
+    if (is("gemma") || is("gemma2") || is("gemma3_text")) text("hidden_activation", activation);
+    const bool biased = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
+    flag("attention_bias", biased);
+    flag("mlp_bias", has("blk.0.ffn_up.bias"));
+    if (is("starcoder2")) flag("use_bias", biased);
+    if (is("stablelm")) flag("use_qkv_bias", biased);
+    const bool qk_norm = has("blk.0.attn_q_norm.weight");
+    if (is("cohere") || is("hunyuan_v1_dense")) flag("use_qk_norm", qk_norm);
+    if (is("phi") || is("stablelm")) flag("qk_layernorm", qk_norm);
+    if (is("gpt_neox") || is("stablelm")) flag("use_parallel_residual", spec_.parallel);
+    if (spec_.qkv_clamp != 0) number("clip_qkv", plain(spec_.qkv_clamp));
+  }
+
+  void add_rope() {
+    if (spec_.ropes.empty()) return;
+    RopeScaling scaling = read_rope_scaling(keys_, family_.rope_base, "full_attention");
+    number("rope_theta", scaling.base);
+    if (spec_.rotary_dim != spec_.head_dim) {
+      const double part = static_cast<double>(spec_.rotary_dim) / static_cast<double>(spec_.head_dim);
+      number(is("gpt_neox") ? "rotary_pct" : "partial_rotary_factor", part);
+    }
+    if (spec_.ropes.size() > 1) {
+      const double base = keys_.number_or("rope.freq_base_swa", family_.window_rope_base, 0, 1e12);
+      number("rope_local_base_freq", base);
+    }
+    if (family_.no_rope_every != 0) {
+      json::Value list = json::Value::array();
+      for (const LayerSpec& layer : spec_.layers)
+        list.items().push_back(json::Value::unsigned_integer(layer.rope == kNoRope ? 0 : 1));
+      put("no_rope_layers", std::move(list));
+    }
+    scaling.short_factors = factors("rope_factors_short.weight");
+    scaling.long_factors = factors("rope_factors_long.weight");
+    if (!scaling.short_factors.empty()) scaling.type = "longrope";
+    if (has("rope_freqs.weight")) find_llama3(scaling);
+    if (scaling.type != "none") add_scaling(scaling);
+  }
+
+  std::vector<double> factors(const char* name) {
+    const TensorInfo* tensor = checkpoint_.find_tensor(name);
+    if (tensor == nullptr) return {};
+    const Result<std::vector<float>> values = checkpoint_.read_f32(*tensor);
+    if (!values.ok() && status_.ok()) status_ = values.status();
+    std::vector<double> result;
+    if (values.ok())
+      for (const float value : *values) result.push_back(plain(value));
+    return result;
+  }
+
+  // Llama 3 divides long wavelengths by a factor and blends up to it; the file has the quotients alone.
+  void find_llama3(RopeScaling& scaling) {
+    const std::vector<double> divisors = factors("rope_freqs.weight");
+    scaling.type = "llama3";
+    scaling.factor = *std::max_element(divisors.begin(), divisors.end());
+    scaling.factor = std::round(scaling.factor * 1e4) / 1e4;
+    scaling.low_factor = 1;
+    scaling.high_factor = 4;
+    double sum = 0;
+    std::size_t blended = 0;
+    constexpr double kTwoPi = 6.28318530717958647693;
+    for (std::size_t i = 0; i < divisors.size(); ++i) {
+      if (divisors[i] < 1.001 || divisors[i] > scaling.factor * 0.999) continue;
+      const double wavelength =
+          kTwoPi * std::pow(scaling.base, 2.0 * static_cast<double>(i) / static_cast<double>(spec_.rotary_dim));
+      const double smooth = (1 / divisors[i] - 1 / scaling.factor) / (1 - 1 / scaling.factor);
+      sum += wavelength * (smooth * (scaling.high_factor - scaling.low_factor) + scaling.low_factor);
+      ++blended;
+    }
+    scaling.original = blended != 0 ? std::round(sum / static_cast<double>(blended)) : 8192;
+  }
+
+  void add_scaling(const RopeScaling& scaling) {
+    json::Value object = json::Value::object();
+    const auto put_number = [&](const char* key, double value) {
+      object.members().emplace_back(key, json::Value::number(value));
+    };
+    const auto put_list = [&](const char* key, const std::vector<double>& values) {
+      json::Value list = json::Value::array();
+      for (const double value : values) list.items().push_back(json::Value::number(value));
+      object.members().emplace_back(key, std::move(list));
+    };
+    object.members().emplace_back("rope_type", json::Value::string(scaling.type));
+    if (scaling.type != "longrope") put_number("factor", scaling.factor);
+    if (scaling.original != 0) {
+      object.members().emplace_back("original_max_position_embeddings",
+                                    json::Value::unsigned_integer(static_cast<std::uint64_t>(scaling.original)));
+    }
+    if (scaling.attention_factor != 0) put_number("attention_factor", scaling.attention_factor);
+    if (scaling.type == "yarn") {
+      put_number("beta_fast", scaling.beta_fast);
+      put_number("beta_slow", scaling.beta_slow);
+      if (scaling.mscale > 0) put_number("mscale", scaling.mscale);
+      if (scaling.mscale_all_dim > 0) put_number("mscale_all_dim", scaling.mscale_all_dim);
+    }
+    if (scaling.type == "llama3") {
+      put_number("low_freq_factor", scaling.low_factor);
+      put_number("high_freq_factor", scaling.high_factor);
+    }
+    if (scaling.type == "longrope") {
+      put_list("short_factor", scaling.short_factors);
+      put_list("long_factor", scaling.long_factors);
+      if (scaling.original != 0)
+        count("original_max_position_embeddings", static_cast<std::uint64_t>(scaling.original));
+    }
+    if (scaling.temperature > 0) put_number("llama_4_scaling_beta", scaling.temperature);
+    put("rope_scaling", std::move(object));
+  }
+
+  void add_windows() {
+    std::uint32_t window = 0;
+    for (const LayerSpec& layer : spec_.layers) window = std::max(window, layer.window);
+    const bool by_flag =
+        family_.windows != Windows::kNone && family_.windows != Windows::kAll && family_.windows != Windows::kPattern;
+    if (by_flag) flag("use_sliding_window", window != 0);
+    if (window == 0) {
+      if (family_.windows != Windows::kNone) put("sliding_window", json::Value::null());
+      return;
+    }
+    count("sliding_window", window);
+    json::Value types = json::Value::array();
+    for (const LayerSpec& layer : spec_.layers)
+      types.items().push_back(json::Value::string(layer.window != 0 ? "sliding_attention" : "full_attention"));
+    put("layer_types", std::move(types));
+  }
+
+  void add_scales() {
+    if (spec_.attention_softcap != 0) number("attn_logit_softcapping", plain(spec_.attention_softcap));
+    if (spec_.logit_softcap != 0) number("final_logit_softcapping", plain(spec_.logit_softcap));
+    if (is("gemma2") || is("gemma3_text")) {
+      const double scalar = 1.0 / (double{spec_.attention_scale} * double{spec_.attention_scale});
+      number("query_pre_attn_scalar", std::round(scalar * 1e4) / 1e4);
+    }
+    for (const auto& [canonical, key] :
+         {std::pair("attention.scale", "attention_multiplier"), std::pair("embedding_scale", "embedding_multiplier"),
+          std::pair("residual_scale", "residual_multiplier")}) {
+      if (keys_.has(canonical)) number(key, plain(static_cast<float>(keys_.number(canonical, 0, 1e9))));
+    }
+    if (keys_.has("logit_scale")) {
+      number(family_.divides_logits ? "logits_scaling" : "logit_scale",
+             plain(static_cast<float>(keys_.number("logit_scale", 0, 1e9))));
+    }
+  }
+
+  void add_experts() {
+    const ExpertSpec& experts = spec_.experts;
+    if (experts.route.experts == 0) return;
+    count(is("mixtral") ? "num_local_experts" : "num_experts", experts.route.experts);
+    count("num_experts_per_tok", experts.route.top_k);
+    if (!is("mixtral") && !is("olmoe")) count("moe_intermediate_size", experts.feed_forward);
+    if (experts.shared_feed_forward != 0) count("shared_expert_intermediate_size", experts.shared_feed_forward);
+    if (!is("mixtral")) flag("norm_topk_prob", experts.route.normalize);
+    json::Value dense = json::Value::array();
+    for (std::size_t i = 0; i < spec_.layers.size(); ++i)
+      if (!spec_.layers[i].sparse) dense.items().push_back(json::Value::unsigned_integer(i));
+    if (!dense.items().empty()) put("mlp_only_layers", std::move(dense));
+  }
+
+  // ---- tensors ---------------------------------------------------
+
+  std::string name_of(std::string_view canonical) {
+    std::string prefix = is("gpt_neox") ? "gpt_neox." : "model.";
+    std::string_view part = canonical;
+    if (part.starts_with("blk.")) {
+      const std::size_t dot = part.find('.', 4);
+      prefix += fmt::format("{}{}.", family_.names->layers, part.substr(4, dot - 4));
+      part.remove_prefix(dot + 1);
+    } else if (part.starts_with("output.")) {
+      prefix.clear();
+    }
+    const FoundRule found = find_rule(family_.names, part);
+    if (found.rule == nullptr) {
+      if (status_.ok()) {
+        status_ = Status(Errc::kUnsupported, fmt::format("tensor {}: folders of the family {} have no such tensor",
+                                                         corbel::detail::printable(canonical, 100), family_.name));
+      }
+      return {};
+    }
+    return prefix + found.rule->name + (found.whole ? std::string() : std::string(part.substr(part.rfind('.'))));
+  }
+
+  void add(std::string name, StoredTensor stored, std::vector<std::uint64_t> shape) {
+    if (!read_.ok() || !status_.ok() || stored.part.source == nullptr) return;
+    GgufTensorPlan plan;
+    plan.name = std::move(name);
+    plan.stored = stored.part.dtype;
+    if (!traits(plan.stored).in_safetensors || traits(plan.stored).encode == nullptr) plan.stored = DType::kF32;
+    plan.shape = std::move(shape);
+    plan.rows = rows_of(std::move(stored));
+    layout_.tensors.push_back(std::move(plan));
+  }
+
+  // Of each head, the rows of pairs that stand together go apart again: first halves, then second ones.
+  std::vector<RowRange> halves(std::uint64_t rows) const {
+    const std::uint64_t dim = spec_.head_dim;
+    std::vector<RowRange> order;
+    for (std::uint64_t head = 0; head < rows / dim; ++head) {
+      order.push_back({head * dim, dim / 2, 2});
+      order.push_back({head * dim + 1, dim / 2, 2});
+    }
+    return order;
+  }
+
+  // Of each key/value head: its queries, its key, its value.
+  std::vector<RowRange> groups() const {
+    const std::uint64_t dim = spec_.head_dim, q = spec_.heads * dim, kv = spec_.kv_heads * dim;
+    const std::uint64_t group = spec_.heads / spec_.kv_heads;
+    std::vector<RowRange> order;
+    for (std::uint64_t g = 0; g < spec_.kv_heads; ++g) {
+      order.push_back({g * group * dim, group * dim});
+      order.push_back({q + g * dim, dim});
+      order.push_back({q + kv + g * dim, dim});
+    }
+    return order;
+  }
+
+  void add_tensor(const TensorInfo& tensor) {
+    const std::string_view name = tensor.name;
+    if (!read_.ok() || !status_.ok() || name.starts_with("rope_")) return;
+    const std::string_view part = name.starts_with("blk.") ? name.substr(name.find('.', 4) + 1) : name;
+    const std::string_view stem = part.substr(0, part.rfind('.'));
+    if (name.starts_with("blk.") && layer_of(name) >= spec_.layers.size()) {
+      layout_.notes.push_back("tensor \"" + corbel::detail::printable(name, 100) + "\" is left out");
+      return;
+    }
+    std::string target = name_of(name);
+    if (!status_.ok()) return;
+    if (tensor.shape.size() == 3 && target.find("{}") != std::string::npos) return add_each(tensor, target);
+    const std::uint64_t cols = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
+    const std::uint64_t rows = tensor.num_elements() / cols;
+    StoredTensor stored = tensor.shape.size() == 2 && name.ends_with(".weight")
+                              ? read_.matrix(std::string(name.substr(0, name.size() - 7)), rows, cols)
+                              : read_.vector(std::string(name), tensor.num_elements());
+    if (!read_.ok()) return;
+    std::vector<RowRange> order;
+    if (family_.rope == RopePairs::kPermuted && (stem == "attn_q" || stem == "attn_k")) order = halves(rows);
+    if (family_.grouped_qkv && stem == "attn_qkv") order = groups();
+    if (!order.empty()) {
+      stored.part = tensor.shape.size() == 2 ? pick_rows(stored.part, order)
+                                             : reshape(pick_rows(reshape(stored.part, rows, 1), order), 1, rows);
+    }
+    if (family_.norm_plus_one && stem.ends_with("norm") && part.ends_with(".weight"))
+      stored.part = map_vector(stored.part, [](float value) { return value - 1.0f; });
+    if (target.find("{}") != std::string::npos) {  // one norm for each head
+      for (std::uint64_t head = 0; head < tensor.shape[0]; ++head) {
+        StoredTensor one = stored;
+        one.part = reshape(pick_rows(reshape(stored.part, tensor.shape[0], cols), {{head, 1}}), 1, cols);
+        add(numbered(target, head), std::move(one), {cols});
+      }
+      return;
+    }
+    std::vector<std::uint64_t> shape = tensor.shape;
+    if (stem == "ffn_gate_inp_shexp") shape = {1, tensor.num_elements()};
+    if (shape.size() == 2 && stem.ends_with("norm")) shape = {tensor.num_elements()};
+    add(std::move(target), std::move(stored), std::move(shape));
+  }
+
+  static std::uint64_t layer_of(std::string_view name) {
+    std::uint64_t layer = 0;
+    for (std::size_t at = 4; at < name.size() && name[at] >= '0' && name[at] <= '9' && layer < (1u << 20); ++at)
+      layer = 10 * layer + static_cast<std::uint64_t>(name[at] - '0');
+    return layer;
+  }
+
+  // A matrix for each expert.
+  void add_each(const TensorInfo& tensor, const std::string& target) {
+    const std::uint64_t experts = tensor.shape[0], rows = tensor.shape[1], cols = tensor.shape[2];
+    const StoredTensor all = read_.stacked(tensor.name.substr(0, tensor.name.size() - 7), experts, rows, cols);
+    for (std::uint64_t expert = 0; expert < experts && read_.ok(); ++expert) {
+      StoredTensor one = all;
+      one.part = pick_rows(all.part, {{expert * rows, rows}});
+      add(numbered(target, expert), std::move(one), {rows, cols});
+    }
+  }
+
+  // ---- other documents -------------------------------------------
+
+  Status add_generation() {
+    CORBEL_ASSIGN_OR_RETURN(const GenerationDefaults defaults, read_generation_defaults(checkpoint_));
+    json::Value all = json::Value::object();
+    const auto token = [&](const char* key, const std::optional<std::uint32_t>& id) {
+      if (id && *id < spec_.vocab) all.members().emplace_back(key, json::Value::unsigned_integer(*id));
+    };
+    const auto value = [&](const char* key, const std::optional<double>& number) {
+      if (number) all.members().emplace_back(key, json::Value::number(plain(static_cast<float>(*number))));
+    };
+    token("bos_token_id", defaults.bos_id);
+    if (!defaults.eos_ids.empty()) token("eos_token_id", defaults.eos_ids.front());
+    token("pad_token_id", defaults.pad_id);
+    value("temperature", defaults.temperature);
+    if (defaults.top_k) all.members().emplace_back("top_k", json::Value::unsigned_integer(*defaults.top_k));
+    value("top_p", defaults.top_p);
+    value("min_p", defaults.min_p);
+    value("repetition_penalty", defaults.repetition_penalty);
+    if (!all.members().empty()) layout_.documents.emplace_back("generation_config.json", json::write(all) + "\n");
+    return {};
+  }
+
+  Status add_tokenizer() {
+    const Metadata& metadata = checkpoint_.metadata();
+    const Result<std::string_view> kind = metadata.get_string_or("tokenizer.ggml.model", "none");
+    if (kind.ok() && *kind != "none" && *kind != "no_vocab") {
+      auto documents = TokenizerDocumentWriter(metadata).write();
+      if (documents.ok()) {
+        for (auto& document : *documents) layout_.documents.push_back(std::move(document));
+      } else {
+        layout_.notes.push_back("the tokenizer is left out: " + std::string(documents.status().message()));
+      }
+    }
+    constexpr std::string_view kTemplate = "tokenizer.chat_template";
+    for (const Metadata::Entry& entry : metadata.entries()) {
+      const std::string_view key = entry.key;
+      if (!key.starts_with(kTemplate) || (key.size() > kTemplate.size() && key[kTemplate.size()] != '.')) continue;
+      CORBEL_ASSIGN_OR_RETURN(const std::string_view source, metadata.get_string(key));
+      const std::string name(key.size() > kTemplate.size() ? key.substr(kTemplate.size() + 1) : "default");
+      constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+      if (name == "default") {
+        layout_.documents.emplace_back("chat_template.jinja", source);
+      } else if (!name.empty() && name.find_first_not_of(kLetters) == std::string::npos) {
+        layout_.documents.emplace_back("additional_chat_templates/" + name + ".jinja", source);
+      } else {
+        layout_.notes.push_back("the chat template \"" + corbel::detail::printable(name, 64) + "\" is left out");
+      }
+    }
+    return {};
+  }
+
+  const Checkpoint& checkpoint_;
+  const ModelSpec& spec_;
+  const Architecture& family_;
+  WeightReader read_;
+  KeyReader keys_;
+  Status status_;
+  json::Value config_;
+  FolderLayout layout_;
+};
+
+}  // namespace detail
+
+CORBEL_INLINE Result<FolderLayout> plan_folder_layout(const Checkpoint& checkpoint) {
+  return corbel::detail::guard([&]() -> Result<FolderLayout> {
+    CORBEL_ASSIGN_OR_RETURN(const ModelSpec spec, read_model_spec(checkpoint));
+    CORBEL_ASSIGN_OR_RETURN(FolderLayout layout, detail::FolderPlanner(checkpoint, spec).plan());
+    // What a reader of the new folder would understand must be the same model, with all its tensors.
+    const Context context;
+    const Result<Checkpoint> planned =
+        Checkpoint::from_folder(std::make_shared<detail::PlannedFolder>(layout), context, {}, "the planned folder");
+    if (!planned.ok()) return planned.status();
+    const Result<ModelSpec> written = read_model_spec(*planned);
+    if (!written.ok()) return written.status().with_place("as a folder");
+    const std::string difference = detail::spec_difference(spec, *written);
+    if (!difference.empty()) {
+      return Status(Errc::kUnsupported,
+                    fmt::format("config.json of the family {} cannot say {}", written->architecture->name, difference));
+    }
+    if (const Result<hal::Program> program = build_program(*planned, *written); !program.ok())
+      return program.status().with_place("as a folder");
+    return layout;
+  });
+}
+
+}  // namespace models
+CORBEL_NAMESPACE_END

@@ -1,0 +1,264 @@
+// The tokenizer keys of a GGUF file as the documents of a Hugging Face folder.
+#pragma once
+
+#include <corbel/checkpoint/json.hpp>
+#include <corbel/checkpoint/metadata.hpp>
+#include <corbel/config.hpp>
+#include <corbel/detail/utf8.hpp>
+#include <corbel/error.hpp>
+#include <corbel/text/byte_level_bpe.hpp>
+#include <corbel/text/pipeline_model.hpp>
+#include <corbel/text/pretokenizer.hpp>
+#include <corbel/text/sentencepiece_bpe.hpp>
+#include <corbel/text/vocabulary.hpp>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+namespace detail {
+
+class TokenizerDocumentWriter {
+ public:
+  explicit TokenizerDocumentWriter(const Metadata& metadata) : metadata_(metadata) {}
+
+  /// tokenizer.json and tokenizer_config.json; the error says why there can be none.
+  Result<std::vector<std::pair<std::string, std::string>>> write() {
+    std::vector<std::pair<std::string, std::string>> documents;
+    if (metadata_.find("tokenizer.huggingface.json") != nullptr) return kept_documents();
+    CORBEL_ASSIGN_OR_RETURN(const std::string_view kind, metadata_.get_string("tokenizer.ggml.model"));
+    if (kind != "gpt2" && kind != "llama") {
+      return Status(Errc::kUnsupported, fmt::format("tokenizer.ggml.model: \"{}\" is not written as tokenizer.json",
+                                                    corbel::detail::printable(kind, 64)));
+    }
+    CORBEL_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::Vocabulary::from_metadata(metadata_));
+    CORBEL_ASSIGN_OR_RETURN(model_, kind == "gpt2"
+                                        ? text::ByteLevelBpe::from_metadata(metadata_, std::move(vocabulary))
+                                        : text::SentencePieceBpe::from_metadata(metadata_, std::move(vocabulary)));
+    Result<std::string> model = kind == "gpt2" ? byte_level() : sentence_piece();
+    if (!model.ok()) return model.status();
+    documents.emplace_back("tokenizer.json", *std::move(model));
+    documents.emplace_back("tokenizer_config.json", config());
+    CORBEL_RETURN_IF_ERROR(check(documents));
+    return documents;
+  }
+
+ private:
+  static std::string quoted(std::string_view text) {
+    std::string out;
+    json::append_quoted(out, text);
+    return out;
+  }
+
+  // What the file was made from.
+  Result<std::vector<std::pair<std::string, std::string>>> kept_documents() const {
+    std::vector<std::pair<std::string, std::string>> documents;
+    for (const auto& [key, name] : {std::pair("tokenizer.huggingface.json", "tokenizer.json"),
+                                    std::pair("corbel.tokenizer.config", "tokenizer_config.json"),
+                                    std::pair("corbel.tokenizer.special_tokens_map", "special_tokens_map.json")}) {
+      CORBEL_ASSIGN_OR_RETURN(const std::string_view text, metadata_.get_string_or(key, ""));
+      if (!text.empty()) documents.emplace_back(name, text);
+    }
+    return documents;
+  }
+
+  std::string added_tokens() const {
+    std::string out = "[";
+    for (std::size_t at = 0; at < vocabulary().size(); ++at) {
+      const auto id = static_cast<TokenId>(at);
+      const text::PieceType type = vocabulary().type(id);
+      const bool special = type == text::PieceType::kControl || type == text::PieceType::kUnknown;
+      if ((!special && type != text::PieceType::kUserDefined) || vocabulary().piece(id).empty()) continue;
+      out += fmt::format(
+          "{}{{\"id\":{},\"content\":{},\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+          "\"normalized\":false,\"special\":{}}}",
+          out.size() == 1 ? "" : ",", id, quoted(vocabulary().piece(id)), special);
+    }
+    return out + "]";
+  }
+
+  std::string pieces() const {
+    std::string out = "{";
+    for (std::size_t at = 0; at < vocabulary().size(); ++at) {
+      if (at != 0) out += ',';
+      json::append_quoted(out, vocabulary().piece(static_cast<TokenId>(at)));
+      out += ':' + std::to_string(at);
+    }
+    return out + "}";
+  }
+
+  // Tokens around a text, as add_special adds them.
+  std::string post_processor() const {
+    std::string single = "[", tokens = "{";
+    const auto token = [&](TokenId id) {
+      const std::string name = quoted(vocabulary().piece(id));
+      single += fmt::format("{}{{\"SpecialToken\":{{\"id\":{},\"type_id\":0}}}}", single.size() == 1 ? "" : ",", name);
+      if (tokens.find(name) == std::string::npos)
+        tokens += fmt::format("{}{}:{{\"id\":{},\"ids\":[{}],\"tokens\":[{}]}}", tokens.size() == 1 ? "" : ",", name,
+                              name, id, name);
+    };
+    if (model_->adds_bos()) token(model_->bos());
+    single += std::string(single.size() == 1 ? "" : ",") + R"({"Sequence":{"id":"A","type_id":0}})";
+    if (model_->adds_eos()) token(model_->eos());
+    if (tokens.size() == 1) return "null";
+    return fmt::format(
+        "{{\"type\":\"TemplateProcessing\",\"single\":{}],\"pair\":[{{\"Sequence\":{{\"id\":\"A\","
+        "\"type_id\":0}}}},{{\"Sequence\":{{\"id\":\"B\",\"type_id\":1}}}}],\"special_tokens\":{}}}}}",
+        single, tokens);
+  }
+
+  std::string whole(std::string_view normalizer, std::string_view cutter, std::string_view decoder,
+                    std::string_view more, std::string_view merges) const {
+    return fmt::format(
+        "{{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":{},\"normalizer\":{},"
+        "\"pre_tokenizer\":{},\"post_processor\":{},\"decoder\":{},\"model\":{{\"type\":\"BPE\",\"dropout\":null,"
+        "\"unk_token\":{},\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,{},\"vocab\":{},"
+        "\"merges\":{}}}}}",
+        added_tokens(), normalizer, cutter, post_processor(), decoder,
+        model_->unknown() < 0 ? std::string("null") : quoted(vocabulary().piece(model_->unknown())), more, pieces(),
+        merges);
+  }
+
+  Result<std::string> byte_level() const {
+    CORBEL_ASSIGN_OR_RETURN(const std::string_view name, metadata_.get_string_or("tokenizer.ggml.pre", "default"));
+    const text::Pretokenizer* row = text::find_pretokenizer(name);
+    if (row == nullptr || !row->byte_level) {
+      return Status(Errc::kUnsupported, fmt::format("tokenizer.ggml.pre: \"{}\" is not written as tokenizer.json",
+                                                    corbel::detail::printable(name, 64)));
+    }
+    std::string cutter = R"({"type":"Sequence","pretokenizers":[)";
+    for (const std::string_view pattern : row->patterns) {
+      if (pattern.empty()) continue;
+      cutter += fmt::format(
+          "{{\"type\":\"Split\",\"pattern\":{{\"Regex\":{}}},\"behavior\":\"Isolated\","
+          "\"invert\":false}},",
+          quoted(pattern));
+    }
+    constexpr std::string_view kBytes =
+        R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false})";
+    cutter += std::string(kBytes) + "]}";
+    const MetaValue* merges = metadata_.find("tokenizer.ggml.merges");
+    std::string list = "[";
+    for (std::size_t at = 0; merges != nullptr && at < merges->size(); ++at) {
+      const std::string_view merge = merges->string_at(at);
+      const std::size_t space = merge.find(' ', 1);
+      if (space == std::string_view::npos) continue;
+      const std::string joined = std::string(merge.substr(0, space)) + std::string(merge.substr(space + 1));
+      // A merge whose result is no piece is never made.
+      if (vocabulary().find(joined) < 0) continue;
+      add_merge(list, merge.substr(0, space), merge.substr(space + 1));
+    }
+    const std::string more =
+        fmt::format("\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":{}", row->whole_words);
+    return whole("null", cutter, kBytes, more, list + "]");
+  }
+
+  static void add_merge(std::string& list, std::string_view left, std::string_view right) {
+    list += list.size() == 1 ? "[" : ",[";
+    json::append_quoted(list, left);
+    list += ',';
+    json::append_quoted(list, right);
+    list += ']';
+  }
+
+  // Scores in place of merges: of two halves the pair whose piece has the higher score comes together first.
+  Result<std::string> sentence_piece() const {
+    const MetaValue* scores = metadata_.find("tokenizer.ggml.scores");
+    std::vector<std::tuple<double, TokenId, std::size_t>> order;  // -score, result, bytes of the left half
+    for (std::size_t at = 0; at < vocabulary().size(); ++at) {
+      const auto id = static_cast<TokenId>(at);
+      const std::string_view piece = vocabulary().piece(id);
+      if (!vocabulary().is_text(id) || vocabulary().find(piece) != id) continue;
+      for (std::size_t cut = 1; cut < piece.size(); ++cut) {
+        if ((static_cast<unsigned char>(piece[cut]) & 0xC0u) == 0x80u) continue;
+        const TokenId left = vocabulary().find(piece.substr(0, cut)), right = vocabulary().find(piece.substr(cut));
+        if (left < 0 || right < 0 || !vocabulary().is_text(left) || !vocabulary().is_text(right)) continue;
+        order.emplace_back(-scores->float_at(at), id, cut);
+      }
+    }
+    std::sort(order.begin(), order.end());
+    std::string list = "[";
+    for (const auto& [score, id, cut] : order) {
+      const std::string_view piece = vocabulary().piece(id);
+      add_merge(list, piece.substr(0, cut), piece.substr(cut));
+    }
+    CORBEL_ASSIGN_OR_RETURN(const bool prefix, metadata_.get_bool_or("tokenizer.ggml.add_space_prefix", true));
+    const std::string normalizer = fmt::format(
+        R"({{"type":"Sequence","normalizers":[{}{{"type":"Replace","pattern":{{"String":" "}},"content":"\u2581"}}]}})",
+        prefix ? R"({"type":"Prepend","prepend":"\u2581"},)" : "");
+    const std::string decoder = fmt::format(
+        R"({{"type":"Sequence","decoders":[{{"type":"Replace","pattern":{{"String":"\u2581"}},"content":" "}},{{"type":"ByteFallback"}},{{"type":"Fuse"}}{}]}})",
+        prefix ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "");
+    const bool bytes = vocabulary().find("<0x41>") >= 0;
+    const std::string more = fmt::format("\"fuse_unk\":true,\"byte_fallback\":{},\"ignore_merges\":false", bytes);
+    return whole(normalizer, "null", decoder, more, list + "]");
+  }
+
+  std::string config() const {
+    std::string out =
+        fmt::format("{{\"add_bos_token\":{},\"add_eos_token\":{}", model_->adds_bos(), model_->adds_eos());
+    // A piece with a role would count in any text: files name ordinary pieces where they have nothing else.
+    const auto role = [&](const char* name, TokenId id) {
+      if (id >= 0 && vocabulary().type(id) == text::PieceType::kControl)
+        out += fmt::format(",\"{}\":{}", name, quoted(vocabulary().piece(id)));
+    };
+    role("bos_token", model_->bos());
+    role("eos_token", model_->eos());
+    role("unk_token", model_->unknown());
+    const Result<std::uint64_t> pad = metadata_.get_uint("tokenizer.ggml.padding_token_id");
+    if (pad.ok() && *pad < vocabulary().size()) role("pad_token", static_cast<TokenId>(*pad));
+    return out + ",\"clean_up_tokenization_spaces\":false,\"tokenizer_class\":\"PreTrainedTokenizerFast\"}\n";
+  }
+
+  // The documents must give the ids that the keys give.
+  Status check(const std::vector<std::pair<std::string, std::string>>& documents) const {
+    TokenizerDocuments texts;
+    texts.tokenizer_json = documents[0].second;
+    texts.tokenizer_config = documents[1].second;
+    const auto written = text::PipelineModel::from_documents(texts);
+    if (!written.ok()) return written.status().with_place("as tokenizer.json");
+    std::vector<std::string> probes = {"",
+                                       " ",
+                                       "Hello world",
+                                       " Hello  world \n\n\t x1234567890",
+                                       "It's 3.14, isn't it?",
+                                       "f(x) { return x<<2; } // ok",
+                                       "na\xC3\xAFve \xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80"};
+    const std::size_t step = std::max<std::size_t>(1, vocabulary().size() / 2000);
+    for (std::size_t at = 0; at < vocabulary().size(); at += step) {
+      const auto id = static_cast<TokenId>(at);
+      std::string piece;
+      text::DecodeState state;
+      model_->append_bytes(id, true, state, piece);
+      if (corbel::detail::is_utf8(piece)) probes.push_back("a " + piece + " b" + piece);
+    }
+    for (const std::string& probe : probes) {
+      for (const bool literal : {false, true}) {
+        const text::TextSpan span = {probe.size(), literal};
+        std::uint64_t steps = 0;
+        const Result<std::vector<TokenId>> ours = model_->encode(probe, {&span, 1}, true, steps);
+        const Result<std::vector<TokenId>> theirs = (*written)->encode(probe, {&span, 1}, true, steps);
+        if (ours.ok() && theirs.ok() && *ours == *theirs) continue;
+        return {Errc::kUnsupported, fmt::format("tokenizer.json would give other ids, for example for {}",
+                                                quoted(corbel::detail::printable(probe, 64)))};
+      }
+    }
+    return {};
+  }
+
+  const text::Vocabulary& vocabulary() const noexcept { return model_->vocabulary(); }
+
+  const Metadata& metadata_;
+  std::shared_ptr<const text::TokenizerModel> model_;
+};
+
+}  // namespace detail
+}  // namespace models
+CORBEL_NAMESPACE_END

@@ -1,0 +1,35 @@
+// How a GGUF file of a family is written as a Hugging Face folder: config.json, the tokenizer's documents, names, and
+// where the rows go.
+#pragma once
+
+#include <corbel/checkpoint/checkpoint.hpp>
+#include <corbel/config.hpp>
+#include <corbel/error.hpp>
+#include <corbel/models/gguf_layout.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+CORBEL_NAMESPACE_BEGIN
+namespace models {
+
+struct FolderLayout {
+  /// Names and texts of the documents: config.json first.
+  std::vector<std::pair<std::string, std::string>> documents;
+  std::vector<GgufTensorPlan> tensors;  ///< under the family's names in folders
+  std::vector<std::string> notes;       ///< lines about what the folder does not have
+};
+
+/// The plan for a GGUF checkpoint, which must outlive it. kUnsupported, naming the family, for those whose folders are
+/// not written (with projections that folders store turned or mixed: gpt2, falcon, bloom and the like; with latent
+/// attention; with experts that are stored as one tensor of both projections) and for numbers that config.json cannot
+/// say; the errors of read_model_spec. A tokenizer that tokenizer.json cannot say is left out, with a note.
+CORBEL_API Result<FolderLayout> plan_folder_layout(const Checkpoint& checkpoint);
+
+}  // namespace models
+CORBEL_NAMESPACE_END
+
+#if CORBEL_HEADER_ONLY
+#include <corbel/impl/models/folder_layout.ipp>
+#endif
