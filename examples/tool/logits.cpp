@@ -41,6 +41,7 @@ int run_on(const corbel::Model<B>& model, const Options& options, std::span<cons
       corbel::Batch<B>::create(cache, {.max_rows = chunk, .max_wanted = all ? chunk : 1, .max_sequences = 1}).value();
   corbel::Sequence<B> sequence(cache);
   const corbel::Role role = role_from_name(options.role);
+  check(sequence.plan_length(static_cast<std::uint32_t>(ids.size())));
 
   corbel::TokenId next = 0;
   if (all) {
@@ -57,10 +58,17 @@ int run_on(const corbel::Model<B>& model, const Options& options, std::span<cons
   }
   if (options.greedy == 0) return 0;
 
-  std::vector<corbel::TokenId> greedy = {next};
+  // Where the rotary embedding depends on the length, each id is that of one pass over all before it.
+  const bool anew = corbel::models::num_length_frequencies(model.spec()) != 0;
+  std::vector<corbel::TokenId> greedy = {next}, so_far(ids.begin(), ids.end());
   while (greedy.size() < options.greedy) {
-    const corbel::TokenId last[] = {greedy.back()};
-    greedy.push_back(argmax(forward_last(batch, sequence, last, 1, corbel::Role::kGenerated)));
+    so_far.push_back(greedy.back());
+    if (anew) {
+      sequence.clear();
+      check(sequence.plan_length(static_cast<std::uint32_t>(so_far.size())));
+    }
+    const std::span<const corbel::TokenId> fed = std::span(so_far).subspan(anew ? 0 : so_far.size() - 1);
+    greedy.push_back(argmax(forward_last(batch, sequence, fed, chunk, anew ? role : corbel::Role::kGenerated)));
   }
   print(ids_to_json(greedy) + "\n");
   return 0;

@@ -120,6 +120,20 @@ std::vector<corbel::TokenId> greedy(corbel::Batch<B>& batch, corbel::Sequence<B>
   return result;
 }
 
+/// The same, each token from one pass over all before it: where ropes depend on the length, as the reference does it.
+template <class B>
+std::vector<corbel::TokenId> greedy_anew(corbel::Batch<B>& batch, corbel::Sequence<B>& sequence,
+                                         std::span<const corbel::TokenId> prompt, std::size_t count) {
+  std::vector<corbel::TokenId> all(prompt.begin(), prompt.end());
+  for (std::size_t i = 0; i < count; ++i) {
+    sequence.clear();
+    const corbel::Status planned = sequence.plan_length(static_cast<std::uint32_t>(all.size()));
+    if (!planned.ok()) throw corbel::Exception(planned);
+    all.push_back(greedy(batch, sequence, all, 1)[0]);
+  }
+  return {all.begin() + static_cast<std::ptrdiff_t>(prompt.size()), all.end()};
+}
+
 inline double max_difference(std::span<const float> a, std::span<const float> b) {
   double worst = a.size() == b.size() ? 0 : 1e30;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {

@@ -21,12 +21,13 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 T, N = 24, 16
+EAGER = dict(attn_implementation="eager", experts_implementation="eager", dtype=torch.float32)
 
 
 def build(cfg):
     cfg = copy.deepcopy(cfg)
     config = CONFIG_MAPPING[cfg.pop("model_type")].from_dict(cfg)
-    return AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_config(config, **EAGER).eval()
 
 
 def draw(model, fresh, seed):
@@ -87,7 +88,7 @@ def main():
     model.save_pretrained(args.out)
     (args.out / "generation_config.json").unlink(missing_ok=True)
     (args.out / "config.json").write_text(text)
-    back = AutoModelForCausalLM.from_pretrained(args.out, dtype=torch.float32, attn_implementation="eager").eval()
+    back = AutoModelForCausalLM.from_pretrained(args.out, **EAGER).eval()
     if (error := (logits_of(back, ids) - logits).abs().max().item()) > 1e-4:
         raise SystemExit(f"reading it back is off by {error:.2g}")
     save_file(dict(input_ids=ids, logits=logits, greedy=greedy), args.out / "golden.safetensors")

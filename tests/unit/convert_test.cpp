@@ -420,3 +420,33 @@ TEST_CASE("convert: vocabularies of GGUF files as tokenizer.json") {
   t5.set("tokenizer.ggml.model", corbel::MetaValue::from_string("t5"));
   CHECK(written(t5).status().code() == Errc::kUnsupported);
 }
+
+TEST_CASE("convert: keys and names are those of each family's own files") {
+  const Context context;
+  const Work work;
+  struct Family {
+    const char* folder;
+    const char* key;     // that the file has
+    const char* tensor;  // that the file has
+    const char* absent;  // a tensor that it does not have
+  };
+  constexpr Family kFamilies[] = {
+      {"ministral3", "mistral3.attention.temperature_scale", "blk.0.ffn_norm.weight", "output.bias"},
+      {"olmo3", "olmo2.attention.sliding_window_pattern", "blk.0.post_ffw_norm.weight", "blk.0.attn_norm.weight"},
+      {"seed-oss", "seed_oss.rope.freq_base", "blk.0.post_attention_norm.weight", "blk.0.ffn_norm.weight"},
+      {"granite", "granite.residual_scale", "blk.0.ffn_norm.weight", "output.bias"},
+      {"phi-tied", "phi2.rope.dimension_count", "output.bias", "output.weight"},
+  };
+  for (const Family& family : kFamilies) {
+    CAPTURE(family.folder);
+    const Checkpoint source = Checkpoint::open(corbel_test::test_data("golden/") + family.folder, context).value();
+    const std::string path = work / (std::string(family.folder) + ".gguf");
+    const corbel::Status status = convert(source, path);
+    INFO(std::string(status.message()));
+    REQUIRE(status.ok());
+    const Checkpoint written = Checkpoint::open(path, context).value();
+    CHECK(written.metadata().find(family.key) != nullptr);
+    CHECK(written.find_tensor(family.tensor) != nullptr);
+    CHECK(written.find_tensor(family.absent) == nullptr);
+  }
+}

@@ -589,6 +589,61 @@ TEST_CASE("config.json: windows as transformers has them", "[windows]") {
   }
 }
 
+TEST_CASE("config.json states the text model in other ways too", "[model]") {
+  const auto loads = [](const nlohmann::json& config) {
+    TinyFolder folder;
+    folder.config = config;
+    const Status status = folder.load();
+    INFO(config.dump() << " " << status.message());
+    CHECK(status.ok());
+  };
+  const nlohmann::json plain = TinyFolder().config;
+  nlohmann::json text = plain;
+  text["model_type"] = "mistral";
+  text["tie_word_embeddings"] = false;  // what the whole model says beside it goes before, and the tensors before both
+  loads({{"model_type", "mistral3"}, {"text_config", text}, {"tie_word_embeddings", true}});
+  nlohmann::json other = plain;
+  other["num_experts"] = 1;  // of a dense model
+  loads(other);
+  other = plain;
+  other["n_embed"] = other["hidden_size"];
+  other.erase("hidden_size");
+  loads(other);
+}
+
+TEST_CASE("models: a key set to null has no default", "[model]") {
+  const Context context({.threads = 1});
+  const auto window = [&](const nlohmann::json& stated, bool there) {
+    TinyFolder folder;
+    folder.config["model_type"] = "mistral";
+    if (there) folder.config["sliding_window"] = stated;
+    const Checkpoint checkpoint =
+        Checkpoint::from_folder(std::make_shared<MemoryFolder>(folder.files()), context).value();
+    return models::read_model_spec(checkpoint).value().layers[0].window;
+  };
+  CHECK(window(nullptr, false) == 4096);
+  CHECK(window(nullptr, true) == 0);
+  CHECK(window(12, true) == 12);
+}
+
+TEST_CASE("models: yarn's whole attention factor is read from GGUF files", "[model]") {
+  const Context context({.threads = 1});
+  const auto factor = [&](const char* key) {
+    GgufWriter writer = TinyModel().writer();
+    writer.metadata().set("llama.rope.scaling.type", MetaValue::from_string("yarn"));
+    writer.metadata().set("llama.rope.scaling.factor", MetaValue::from_float(4));
+    writer.metadata().set("llama.rope.scaling.original_context_length", MetaValue::from_uint(32));
+    if (key != nullptr) writer.metadata().set(key, MetaValue::from_float(0.5));
+    const std::vector<std::byte> bytes = writer.to_bytes().value();
+    const Checkpoint checkpoint = Checkpoint::from_memory(bytes, context).value();
+    return models::read_model_spec(checkpoint).value().ropes[0].attention_factor;
+  };
+  const float usual = factor(nullptr);
+  CHECK(usual > 1.1f);
+  CHECK(factor("llama.rope.scaling.yarn_attn_factor") == 0.5f);
+  CHECK(factor("llama.rope.scaling.attn_factor") == Approx(0.5f * usual));
+}
+
 TEST_CASE("models: the list of families is up to date") {
   const std::string path = test_data("../../docs/reference/models.md");
   const std::string text = models::describe_architectures();

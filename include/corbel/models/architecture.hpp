@@ -65,7 +65,8 @@ enum class Windows : std::uint8_t {
   kNoRope,    ///< those without rope (SmolLM 3)
 };
 
-/// How the tensors of a Hugging Face folder are called: `rules` are tried before those of `base`.
+/// How the tensors of a Hugging Face folder are called: `rules` are tried before those of `base`. Where writers differ,
+/// a list has several rules for one tensor.
 struct TensorNames {
   struct Rule {
     const char* canonical;  ///< as in GGUF without "blk.N.": "attn_q", or with ".weight" where the suffix changes too

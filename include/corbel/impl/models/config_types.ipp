@@ -24,10 +24,10 @@ struct KeyNames {
 inline constexpr KeyNames kHfKeys[] = {
     {"block_count", "num_hidden_layers n_layer n_layers num_layers"},
     {"context_length", "max_position_embeddings n_positions max_seq_len n_ctx seq_length max_sequence_length"},
-    {"embedding_length", "hidden_size n_embd d_model"},
+    {"embedding_length", "hidden_size n_embd d_model n_embed"},
     {"feed_forward_length", "intermediate_size n_inner ffn_hidden_size ffn_dim"},
     {"attention.head_count", "num_attention_heads n_head n_heads"},
-    {"attention.head_count_kv", "num_key_value_heads num_kv_heads attn_config.kv_n_heads"},
+    {"attention.head_count_kv", "num_key_value_heads num_kv_heads n_head_kv attn_config.kv_n_heads"},
     {"attention.key_length", "head_dim"},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps"},
     {"attention.layer_norm_epsilon", "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps"},
@@ -101,11 +101,12 @@ struct ConfigKeys {
 inline constexpr ConfigKeys kConfigTypes[] = {
     {ConfigType::kInteger,
      "num_hidden_layers n_layer n_layers num_layers max_position_embeddings n_positions max_seq_len n_ctx seq_length "
-     "max_sequence_length hidden_size n_embd d_model head_dim sliding_window q_lora_rank kv_lora_rank vocab_size "
+     "max_sequence_length hidden_size n_embd n_embed d_model head_dim sliding_window q_lora_rank kv_lora_rank "
+     "vocab_size "
      "num_local_experts num_experts n_routed_experts num_experts_per_tok experts_per_token moe_intermediate_size "
      "shared_expert_intermediate_size n_shared_experts n_group topk_group first_k_dense_replace rotary_dim "
      "qk_rope_head_dim qk_nope_head_dim v_head_dim max_window_layers decoder_sparse_step moe_layer_freq "
-     "no_rope_layer_interval num_kv_heads attn_config.kv_n_heads bos_token_id pad_token_id"},
+     "no_rope_layer_interval num_kv_heads n_head_kv attn_config.kv_n_heads bos_token_id pad_token_id"},
     {ConfigType::kCounts,
      "intermediate_size n_inner ffn_hidden_size ffn_dim num_attention_heads n_head n_heads num_key_value_heads"},
     {ConfigType::kNumber,

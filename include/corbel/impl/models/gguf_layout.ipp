@@ -165,10 +165,14 @@ class LayoutPlanner {
     if (scaling.type == "yarn") {
       number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
       number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
-      if (scaling.mscale_all_dim > 0) number("rope.scaling.yarn_log_multiplier", 0.1 * scaling.mscale_all_dim);
-      if (scaling.attention_factor != 0) {
-        number("rope.scaling.attn_factor", scaling.attention_factor / yarn_mscale(scaling.factor, 1));
+      // Latent attention takes one factor into its softmax; elsewhere the file says what is left beside the usual one.
+      const bool latent = family_.mixer == MixerKind::kLatentAttention;
+      const double factor = latent ? scaling.attention_factor : static_cast<double>(spec_.ropes[0].attention_factor);
+      const double rest = factor / yarn_mscale(scaling.factor, 1);
+      if (latent && scaling.mscale_all_dim > 0) {
+        number("rope.scaling.yarn_log_multiplier", 0.1 * scaling.mscale_all_dim);
       }
+      if (factor != 0 && std::abs(rest - 1) > 1e-7) number("rope.scaling.attn_factor", rest);
     }
     if (scaling.type == "longrope") {
       number("rope.scaling.attn_factor", static_cast<double>(spec_.ropes[0].attention_factor));

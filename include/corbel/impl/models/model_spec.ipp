@@ -112,7 +112,7 @@ class SpecReader {
     constexpr std::uint64_t kMaxHeads = 1u << 14;
     spec_.heads = read_.uniform_count("attention.head_count", num_layers(), 1, kMaxHeads);
     spec_.kv_heads = spec_.heads;
-    const bool grouped = read_.flag_or("new_decoder_architecture", false);
+    const bool grouped = read_.flag_or("new_decoder_architecture", hf() && read_.has("n_head_kv"));
     const bool falcon_like = hf() && family_.multi_query && !grouped;
     if (falcon_like) {
       if (read_.flag_or("multi_query", true)) spec_.kv_heads = 1;
@@ -169,12 +169,15 @@ class SpecReader {
 
   void read_switches() {
     spec_.parallel = read_.flag_or("use_parallel_residual", family_.parallel);
-    if (read_.flag_or("new_decoder_architecture", false)) spec_.parallel = true;
+    if (read_.flag_or("new_decoder_architecture", hf() && read_.has("n_head_kv"))) spec_.parallel = true;
     spec_.rope_interleaved = family_.rope == RopePairs::kInterleaved || (family_.rope == RopePairs::kPermuted && !hf());
     if (hf() && spec_.rope_interleaved) spec_.rope_interleaved = read_.flag_or("rope_interleave", true);
     spec_.activation = family_.activation;
     if (hf()) {
       read_activation();
+      if (read_.flag_or("use_bidirectional_attention", false))
+        return read_.fail(Errc::kUnsupported,
+                          fmt::format("{}: true is not supported", read_.name_of("use_bidirectional_attention")));
       spec_.scale_by_layer = read_.flag_or("scale_attn_by_inverse_layer_idx", false);
       spec_.residual_after_norm = read_.flag_or("apply_residual_connection_post_layernorm", false);
     }
@@ -202,7 +205,8 @@ class SpecReader {
 
   void read_experts() {
     const std::uint32_t count = read_.count_or("expert_count", 0, 0, 1u << 16);
-    if (!read_.ok() || count == 0) return;
+    // One expert is what configs of dense models state.
+    if (!read_.ok() || count == 0 || (hf() && count == 1)) return;
     ExpertSpec& experts = spec_.experts;
     hal::RouteSpec& route = experts.route;
     route.experts = count;

@@ -12,19 +12,27 @@ CORBEL_NAMESPACE_BEGIN
 namespace models {
 namespace detail {
 
-/// The rule for a canonical name without "blk.N.": for the whole, or for the part before the last dot.
+/// The rule for a canonical name without "blk.N.": for the whole, or for the part before the last dot. Where a list has
+/// several, the first that `fits`, else the first.
 struct FoundRule {
   const TensorNames::Rule* rule = nullptr;
   bool whole = false;
 };
-inline FoundRule find_rule(const TensorNames* names, std::string_view canonical) {
+template <class Fits>
+FoundRule find_rule(const TensorNames* names, std::string_view canonical, const Fits& fits) {
   const std::string_view stem = canonical.substr(0, canonical.rfind('.'));
-  for (; names != nullptr; names = names->base)
+  FoundRule first;
+  for (; names != nullptr && first.rule == nullptr; names = names->base)
     for (const TensorNames::Rule& rule : names->rules) {
-      if (canonical == rule.canonical) return {&rule, true};
-      if (stem == rule.canonical) return {&rule, false};
+      const FoundRule found = {&rule, canonical == rule.canonical};
+      if (!found.whole && stem != rule.canonical) continue;
+      if (fits(found)) return found;
+      if (first.rule == nullptr) first = found;
     }
-  return {};
+  return first;
+}
+inline FoundRule find_rule(const TensorNames* names, std::string_view canonical) {
+  return find_rule(names, canonical, [](const FoundRule&) { return true; });
 }
 
 /// The module whose weight this is: a linear's name without ".weight".

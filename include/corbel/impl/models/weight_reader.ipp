@@ -64,11 +64,13 @@ CORBEL_INLINE std::string TensorFinder::translate(std::string_view canonical) co
     // The head stands beside the model; of models that also see or hear, beside the language model.
     prefix = root_ == "language_model.model." ? "language_model." : "";
   }
-  const detail::FoundRule found = detail::find_rule(family_.names, part);
-  if (found.rule == nullptr) return {};
-  prefix += found.rule->name;
-  if (!found.whole) prefix += part.substr(part.rfind('.'));
-  return prefix;
+  const auto name = [&](const detail::FoundRule& found) {
+    return prefix + found.rule->name + std::string(found.whole ? "" : part.substr(part.rfind('.')));
+  };
+  const detail::FoundRule found = detail::find_rule(family_.names, part, [&](const detail::FoundRule& rule) {
+    return checkpoint_.find_tensor(detail::numbered(name(rule), 0)) != nullptr;
+  });
+  return found.rule == nullptr ? std::string() : name(found);
 }
 
 CORBEL_INLINE WeightReader::WeightReader(const Checkpoint& checkpoint, const Architecture& family)
