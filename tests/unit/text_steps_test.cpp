@@ -139,7 +139,13 @@ TEST_CASE("scanners cut as the engine does", "[pretokenizer]") {
                                                 "\xF0\x9F\x98\x80",
                                                 "\xE2\x80\xA6",
                                                 "\xE2\x92\xB6",
-                                                "\xE2\x80\x8D"};
+                                                "\xE2\x80\x8D",
+                                                "\xE3\x80\x80",
+                                                "\xE3\x80\x85",
+                                                "\xE3\x80\x87",
+                                                "\xE2\xBA\x80",
+                                                "\xE2\x80\x99",
+                                                "`"};
   std::uint64_t state = 88172645463325252ull;
   const auto random = [&state] {
     state ^= state << 13;

@@ -4,6 +4,7 @@
 
 #include <corbel/impl/text/pattern_texts.hpp>
 #include <corbel/impl/text/scanners.hpp>
+#include <corbel/impl/text/scanners_families.hpp>
 #include <corbel/text/pretokenizer.hpp>
 
 CORBEL_NAMESPACE_BEGIN
@@ -36,6 +37,14 @@ inline constexpr PublishedPattern kPublished[] = {
     {pattern::kBeforeDigitGroups, scan::before_digit_groups},
     {pattern::kDigitGroups, scan::digit_groups<false>},
     {pattern::kDigitGroupsOfWords, scan::digit_groups<true>},
+    {pattern::kPunctuationRuns, scan::marks<false>},
+    {pattern::kFalconMarks, scan::marks<true>},
+    {pattern::kThreeDigits, scan::three_digits},
+    {pattern::kDeepseekLetters, scan::deepseek_letters},
+    {pattern::kDeepseekMarks, scan::deepseek_marks},
+    {pattern::kLastSpaces, scan::last_spaces},
+    {pattern::kExaoneMoe, scan::exaone_moe},
+    {pattern::kKimi, scan::kimi},
     // Other spellings of the same.
     {"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)",
      scan::gpt2},

@@ -115,22 +115,28 @@ std::size_t cl100k(TextCursor& cursor, std::size_t at) {
   return spaces_by_line(cursor, at);
 }
 
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ from `at`, or `at`.
-inline std::size_t ends_lower(TextCursor& cursor, std::size_t at) {
+inline bool is_han(const Point& p) noexcept;
+
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+ from `at`, or `at`; Han is in neither set with kNoHan.
+template <bool kNoHan = false>
+std::size_t ends_lower(TextCursor& cursor, std::size_t at) {
+  const auto allowed = [](const Point& p) { return !kNoHan || !is_han(p); };
   std::size_t end = at;
   std::size_t after_caseless = at;  // the place to which the first part gives back
-  for (Point here = cursor.point(end); here.upper_like(); here = cursor.point(end)) {
+  for (Point here = cursor.point(end); here.upper_like() && allowed(here); here = cursor.point(end)) {
     end += here.length;
     if (here.caseless()) after_caseless = end;
   }
-  const std::size_t lower = cursor.skip(end, [](const Point& p) { return p.lower_like(); });
+  const std::size_t lower = cursor.skip(end, [&](const Point& p) { return p.lower_like() && allowed(p); });
   return lower > end ? lower : after_caseless;
 }
 
 // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]* from `at`, or `at`.
-inline std::size_t starts_upper(TextCursor& cursor, std::size_t at) {
-  const std::size_t end = cursor.skip(at, [](const Point& p) { return p.upper_like(); });
-  return end == at ? at : cursor.skip(end, [](const Point& p) { return p.lower_like(); });
+template <bool kNoHan = false>
+std::size_t starts_upper(TextCursor& cursor, std::size_t at) {
+  const auto allowed = [](const Point& p) { return !kNoHan || !is_han(p); };
+  const std::size_t end = cursor.skip(at, [&](const Point& p) { return p.upper_like() && allowed(p); });
+  return end == at ? at : cursor.skip(end, [&](const Point& p) { return p.lower_like() && allowed(p); });
 }
 
 // o200k and tekken: [^\r\n\p{L}\p{N}]? before either of the two word shapes above (o200k: and a contraction after it),
@@ -141,7 +147,7 @@ std::size_t o200k(TextCursor& cursor, std::size_t at) {
   if (first.number()) return cursor.skip_numbers(at, kDigits);
   const bool prefix = !first.letter() && !first.newline();
   const std::size_t body = prefix ? at + first.length : at;
-  for (const auto shape : {ends_lower, starts_upper}) {
+  for (const auto shape : {ends_lower<false>, starts_upper<false>}) {
     std::size_t end = shape(cursor, body);
     std::size_t begin = body;
     if (end == body && prefix) end = shape(cursor, begin = at);  // a mark is no prefix where it has to be the body

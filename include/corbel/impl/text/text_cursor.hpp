@@ -69,6 +69,13 @@ class TextCursor {
     return {decoded.value, decoded.length, char_class(decoded.value)};
   }
 
+  /// A run of characters in which a scanner's match begins nowhere: remembered, so that each is looked at once.
+  bool in_failed_run(std::size_t at) const noexcept { return at >= failed_begin_ && at < failed_end_; }
+  void set_failed_run(std::size_t begin, std::size_t end) noexcept {
+    failed_begin_ = begin;
+    failed_end_ = end;
+  }
+
   /// Decimal digits from `at` on, which is one of their run: how many are left. Linear over all calls in one run.
   std::size_t digits_left(std::size_t at) noexcept;
   std::size_t digits_end() const noexcept { return digits_end_; }
@@ -102,6 +109,8 @@ class TextCursor {
   std::size_t digits_at_ = 0;
   std::size_t digits_end_ = 0;
   std::size_t digits_left_ = 0;
+  std::size_t failed_begin_ = 0;
+  std::size_t failed_end_ = 0;
 };
 
 inline bool is_decimal(const TextCursor::Point& p) noexcept {
