@@ -2,6 +2,7 @@
 // against what they promise, and the scanners of published patterns against the regular expression engine.
 #include <corbel/detail/utf8.hpp>
 #include <corbel/text/normalization.hpp>
+#include <corbel/text/normalization_age.hpp>
 #include <corbel/text/normalization_tables.hpp>
 #include <corbel/text/normalizer.hpp>
 #include <corbel/text/pretokenizer.hpp>
@@ -53,6 +54,14 @@ struct Tables {
     for (std::size_t i = 0; i < std::size(text::kPairs); ++i)
       pairs[{static_cast<std::uint32_t>(text::kPairs[i] >> 21), static_cast<std::uint32_t>(text::kPairs[i] & 0x1FFFFF)}] =
           text::kComposed[i];
+    for (const auto& range : text::kAfterUnicode9) {
+      for (std::uint32_t point = range.first; point <= range.last; ++point) {
+        classes.erase(point);
+        canonical.erase(point);
+        compatible.erase(point);
+        std::erase_if(pairs, [point](const auto& pair) { return pair.second == point; });
+      }
+    }
   }
   std::uint32_t class_of(std::uint32_t point) const {
     const auto found = classes.find(point);

@@ -3,6 +3,7 @@
 
 #include <corbel/detail/utf8.hpp>
 #include <corbel/text/normalization.hpp>
+#include <corbel/text/normalization_age.hpp>
 #include <corbel/text/normalization_tables.hpp>
 
 #include <algorithm>
@@ -24,10 +25,12 @@ inline constexpr std::uint32_t kVowelCount = 21;
 inline constexpr std::uint32_t kTailCount = 28;
 inline constexpr std::uint32_t kSyllableCount = 11172;
 
-// True where the code point has no class, no decomposition, and composes with nothing before it.
+// True where the code point has no class, no decomposition, and composes with nothing before it, or where the reference
+// thinks so.
 inline bool inert(std::uint32_t value) noexcept {
   const std::uint32_t block = value >> 8;
-  return value < 0x80 || (kNormalizationBlocks[block >> 6] >> (block & 63) & 1) == 0;
+  if (value < 0x80 || (kNormalizationBlocks[block >> 6] >> (block & 63) & 1) == 0) return true;
+  return came_after_unicode_9(value);
 }
 
 inline std::uint32_t combining_class(std::uint32_t value) noexcept {
@@ -52,7 +55,8 @@ inline std::uint32_t compose(std::uint32_t first, std::uint32_t second) noexcept
   if (inert(second)) return 0;
   const std::uint64_t pair = static_cast<std::uint64_t>(first) << 21 | second;
   const std::uint64_t* at = std::lower_bound(std::begin(kPairs), std::end(kPairs), pair);
-  return at != std::end(kPairs) && *at == pair ? kComposed[at - std::begin(kPairs)] : 0;
+  const std::uint32_t both = at != std::end(kPairs) && *at == pair ? kComposed[at - std::begin(kPairs)] : 0;
+  return came_after_unicode_9(both) ? 0 : both;
 }
 
 // Calls `part` for every code point of the full decomposition.

@@ -5,6 +5,7 @@
 #include <corbel/error.hpp>
 #include <corbel/impl/text/text_cursor.hpp>
 #include <corbel/text/normalization.hpp>
+#include <corbel/text/normalization_age.hpp>
 #include <corbel/text/regex.hpp>
 
 #include <algorithm>
@@ -90,7 +91,7 @@ class CharacterwiseStep final : public NormalizerStep {
 /// All marks go.
 struct DropMarks {
   Fate::Kind operator()(const TextCursor::Point& p) const noexcept {
-    return p.type == CharClass::kMark ? Fate::kDropped : Fate::kKept;
+    return p.type == CharClass::kMark && !came_after_unicode_9(p.value) ? Fate::kDropped : Fate::kKept;
   }
 };
 /// Marks that take no space go.
@@ -107,7 +108,11 @@ struct CleanText {
       return p.value == 0x0B || p.value == 0x0C || p.value == 0x85 ? Fate::kDropped : Fate::kSpace;
     }
     if (p.value == 0xFFFD) return Fate::kDropped;
-    // Unassigned code points stay.
+    // Unassigned code points stay, and formats that the reference does not know (they came after Unicode 8.0).
+    if (p.value == 0x890 || p.value == 0x891 || p.value == 0x8E2 || p.value == 0x110CD ||
+        (p.value >= 0x13430 && p.value <= 0x1343F)) {
+      return Fate::kKept;
+    }
     return p.type == CharClass::kOther && (p.value < 0x80 || category_name(p.value) != "Cn") ? Fate::kDropped
                                                                                              : Fate::kKept;
   }
