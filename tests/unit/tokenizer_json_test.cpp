@@ -201,6 +201,43 @@ TEST_CASE("tokenizer.json: ids whose bytes are no valid UTF-8 decode as the refe
   }
 }
 
+TEST_CASE("tokenizer.json: added tokens are looked for in two passes, and are no pieces of the model", "[tokenizer][hf]") {
+  // WordPiece finds "ab" as a word only where the model has it.
+  const Tokenizer words = load(R"({"added_tokens":[{"id":3,"content":"ab","single_word":true,"normalized":false},
+{"id":4,"content":" x","normalized":false,"rstrip":true},{"id":5,"content":"\n\n","single_word":true,"normalized":true}],
+"model":{"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##","max_input_chars_per_word":100,
+"vocab":{"[UNK]":0,"a":1,"##b":2}}})")
+                              .value();
+  CHECK(encode(words, "ab") == Ids{3});
+  CHECK(encode(words, "ab_") == Ids{0});
+  CHECK(encode(words, "a x\n\n") == Ids{1, 4});    // the first pass takes the spaces
+  CHECK(encode(words, "a x\n\n a") == Ids{1, 4, 1});
+  CHECK(encode(words, "a\n\n") == Ids{0});        // beside a letter
+  CHECK(encode(words, "ab\n\n") == Ids{3, 5});    // beside a token of the first pass
+  const Tokenizer strips = load(R"({"added_tokens":[{"id":2,"content":"__","lstrip":true,"rstrip":true,"normalized":false},
+{"id":3,"content":"  ","lstrip":true,"rstrip":true,"normalized":false}],"pre_tokenizer":{"type":"WhitespaceSplit"},
+"model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"a":1}}})")
+                               .value();
+  CHECK(encode(strips, "    a") == Ids{3, 1});  // nothing is left for a second one
+  CHECK(encode(strips, "a __ __ ") == Ids{1, 2, 2});
+  const Tokenizer equal = load(R"({"added_tokens":[{"id":2,"content":"X","normalized":true},{"id":3,"content":"x","normalized":true},
+{"id":4,"content":"Y","normalized":true},{"id":5,"content":"y","normalized":true,"special":true}],"normalizer":{"type":"Lowercase"},
+"model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"a":1}}})")
+                              .value();
+  CHECK(encode(equal, "xXa", true) == Ids{2, 2, 1});  // of equal texts the first, special ones before others
+  CHECK(encode(equal, "yYa", true) == Ids{5, 5, 1});
+  // A suffix is a space between tokens and nothing in the last, wherever it stands.
+  const Tokenizer suffix = load(R"({"decoder":{"type":"BPEDecoder","suffix":"e"},"model":{"type":"WordLevel","unk_token":"b",
+"vocab":{"been":0,"he":1,"b":2}}})")
+                               .value();
+  const std::pair<Ids, const char*> cases[] = {
+      {{0}, "bn"}, {{0, 0}, "b  nbn"}, {{1}, "h"}, {{1, 2}, "h b"}, {{1, 1}, "h h"}, {{2, 0, 2}, "bb  nb"}};
+  for (const auto& [ids, expected] : cases) {
+    CHECK(decode(suffix, ids) == expected);
+    CHECK(streamed(suffix, ids, false) == expected);
+  }
+}
+
 TEST_CASE("tokenizer.json: a vocabulary may have holes", "[tokenizer][hf]") {
   const Tokenizer holes = load(change(kBpe, "\"aab\":4", "\"aab\":99")).value();
   CHECK(holes.size() == 100);

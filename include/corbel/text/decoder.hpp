@@ -25,7 +25,7 @@ class Decoder {
 
   /// Appends what `token` (its text in the vocabulary) adds to a text whose tokens so far made `state`.
   void append(std::string_view token, DecodeState& state, std::string& out) const;
-  /// Appends what the text's end shows: a run of byte pieces.
+  /// Appends what the text's end shows: a run of byte pieces, what stands behind a suffix.
   void finish(DecodeState& state, std::string& out) const;
   /// From here on byte pieces come out as their bytes, one by one.
   void keep_bytes() noexcept;

@@ -16,7 +16,7 @@
 CORBEL_NAMESPACE_BEGIN
 namespace text {
 
-/// The numbers of tokenizer.ggml.token_type.
+/// The numbers of tokenizer.ggml.token_type, and one more.
 enum class PieceType : std::uint8_t {
   kUndefined = 0,
   kNormal = 1,
@@ -25,6 +25,7 @@ enum class PieceType : std::uint8_t {
   kUserDefined = 4,
   kUnused = 5,
   kByte = 6,
+  kAdded = 7,  ///< user-defined, and no piece of the model: looked for in the text only, never made from words
 };
 
 /// Limits on what a file may ask for.
@@ -56,10 +57,11 @@ class Vocabulary {
     return {arena_.data() + ends_[at], ends_[at + 1] - ends_[at]};
   }
   PieceType type(TokenId id) const noexcept { return static_cast<PieceType>(types_[static_cast<std::size_t>(id)]); }
-  /// Pieces that plain text may become: everything but control, unknown and byte pieces.
+  /// Pieces that words may become: everything but control, unknown, byte and added pieces.
   bool is_text(TokenId id) const noexcept {
     const PieceType t = type(id);
-    return t != PieceType::kControl && t != PieceType::kUnknown && t != PieceType::kByte;
+    return t != PieceType::kControl && t != PieceType::kUnknown && t != PieceType::kByte &&
+           t != PieceType::kAdded;
   }
   /// -1 where there is none.
   TokenId find(std::string_view piece) const noexcept;

@@ -210,21 +210,13 @@ CORBEL_INLINE void Decoder::apply(const Step& step, DecodeState::Step& state, st
         replace_all(token, step.from, "");
         break;
       }
-      // A suffix is a space where another token follows.
+      // A suffix is a space where another token follows, and nothing in the last one: it is held back with what stands
+      // behind it in the token.
       std::string out = std::move(state.held);
-      state.held.clear();
-      std::size_t begin = 0;
-      std::size_t at = step.from.empty() ? std::string::npos : token.find(step.from);
-      for (; at != std::string::npos; at = token.find(step.from, begin)) {
-        out.append(token, begin, at - begin);
-        begin = at + step.from.size();
-        if (begin == token.size()) {
-          state.held = " ";
-        } else {
-          out += ' ';
-        }
-      }
-      token = out.append(token, begin);
+      replace_all(out, step.from, " ");
+      const std::size_t at = step.from.empty() ? std::string::npos : token.find(step.from);
+      state.held = at == std::string::npos ? std::string() : token.substr(at);
+      token = out.append(token, 0, at);
       break;
     }
     case Kind::kCtc:
@@ -287,6 +279,11 @@ CORBEL_INLINE void Decoder::end_byte_run(std::size_t step, DecodeState& state, s
 CORBEL_INLINE void Decoder::finish(DecodeState& state, std::string& out) const {
   for (std::size_t at = 0; at < state.steps.size() && at < steps_.size(); ++at) {
     if (steps_[at].kind == Kind::kByteFallback) end_byte_run(at, state, out);
+    if (steps_[at].kind == Kind::kSuffix && !steps_[at].whole && !state.steps[at].held.empty()) {
+      std::string rest = std::exchange(state.steps[at].held, {});
+      replace_all(rest, steps_[at].from, "");
+      run(at + 1, rest, state, out);
+    }
   }
 }
 

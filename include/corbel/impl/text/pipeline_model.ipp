@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 CORBEL_NAMESPACE_BEGIN
@@ -68,20 +69,27 @@ CORBEL_INLINE bool PipelineModel::in_word(std::uint32_t point) const noexcept {
 
 CORBEL_INLINE Status PipelineModel::finish_added(const std::vector<AddedToken>& added) {
   std::string normalized;
-  for (const AddedToken& token : added) {
-    if (token.content.empty()) continue;
-    add_token(token);
-    if (token.single_word && word_characters_.empty()) word_characters_ = word_characters();
-    if (!token.normalized || normalizer_.empty()) {
-      raw_.add(token.content, token.id, !token.special);
-      continue;
+  // Tokens that are looked for in the text as it is come first, and cut it; so one pass does only where all are equal.
+  const bool one_pass = normalizer_.empty() && std::all_of(added.begin(), added.end(), [](const AddedToken& token) {
+    return token.normalized || token.content.empty();
+  });
+  std::unordered_set<std::string> taken;  // normalized texts: the first token counts, special ones before others
+  for (const bool special : {true, false}) {
+    for (const AddedToken& token : added) {
+      if (token.content.empty() || token.special != special) continue;
+      add_token(token);
+      if (token.single_word && word_characters_.empty()) word_characters_ = word_characters();
+      if (!token.normalized || one_pass) {
+        raw_.add(token.content, token.id, !token.special);
+        continue;
+      }
+      CORBEL_RETURN_IF_ERROR(normalizer_.apply(token.content, normalized));
+      // What the token decodes to is its normalized text, as in the reference.
+      if (normalized != token.content) decoded_as_[token.id] = normalized;
+      if (token.special) normalized_controls_.add(token.content, token.id, false);
+      if (normalized.empty() || !taken.insert(normalized).second) continue;
+      normalized_.add(normalized, token.id, !token.special);
     }
-    CORBEL_RETURN_IF_ERROR(normalizer_.apply(token.content, normalized));
-    // What the token decodes to is its normalized text, as in the reference.
-    if (normalized != token.content) decoded_as_[token.id] = normalized;
-    if (normalized.empty()) continue;
-    normalized_.add(normalized, token.id, !token.special);
-    if (token.special) normalized_controls_.add(token.content, token.id, false);
   }
   return {};
 }
@@ -123,6 +131,7 @@ void PipelineModel::cut(std::string_view text, const SpecialMatcher& matcher, st
       if (word_before || word_after) continue;
     }
     if ((flags & kStripLeft) != 0) {
+      start = std::max(start, begin);  // what the token before took
       while (start > begin) {
         const std::size_t before = character_before(text, start);
         if (before < begin || !is_space(char_class(point_at(text, before)))) break;
@@ -139,7 +148,7 @@ void PipelineModel::cut(std::string_view text, const SpecialMatcher& matcher, st
       stop = spaces_end;
     }
     if (begin < start) gap(begin, start);
-    token(match.id);
+    if (start < stop) token(match.id);
     begin = stop;  // a token among spaces that the one before took turns it back, as in the reference
   }
   if (begin < text.size()) gap(begin, text.size());

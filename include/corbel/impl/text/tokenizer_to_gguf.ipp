@@ -171,9 +171,11 @@ CORBEL_INLINE Status PipelineModel::write_metadata(const TokenizerDocuments& doc
   GgufTokenizer out;
   for (std::size_t at = 0; at < vocabulary.size(); ++at) {
     const auto id = static_cast<TokenId>(at);
-    const PieceType type = vocabulary.type(id);
+    PieceType type = vocabulary.type(id);
+    if (type == PieceType::kUndefined) type = PieceType::kUnused;
+    if (type == PieceType::kAdded) type = PieceType::kUserDefined;
     out.tokens.emplace_back(vocabulary.piece(id));
-    out.types.push_back(static_cast<std::int32_t>(type == PieceType::kUndefined ? PieceType::kUnused : type));
+    out.types.push_back(static_cast<std::int32_t>(type));
   }
   const json::Value* merges = loader.model->find("merges");
   const bool spaced = cutter.find("Metaspace") != std::string::npos || normalizer.find("Prepend") != std::string::npos;
