@@ -155,7 +155,7 @@ void add_render(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = add_verb(app, action, "render", "A conversation to the prompt that the model sees", options->run,
                             [options] { run(*options); });
-  verb->add_option("MODEL", options->source, "A GGUF file, or a template FILE.jinja");
+  verb->add_option("MODEL", options->source, "A GGUF file, a Hugging Face folder, or a template FILE.jinja");
   verb->add_option("--conversation", options->conversation, "A JSON object, or a .jsonl file of them")->required();
 }
 

@@ -156,6 +156,14 @@ class FolderPlanner {
     add_scales();
     add_experts();
     text("torch_dtype", "float32");
+    // Where they are left out, a family's defaults hold, which other vocabularies were made for.
+    for (const auto& [key, name] : {std::pair("tokenizer.ggml.bos_token_id", "bos_token_id"),
+                                    std::pair("tokenizer.ggml.eos_token_id", "eos_token_id"),
+                                    std::pair("tokenizer.ggml.padding_token_id", "pad_token_id")}) {
+      const Result<std::uint64_t> id = checkpoint_.metadata().get_uint(key);
+      const bool there = id.ok() && *id < spec_.vocab;
+      put(name, there ? json::Value::unsigned_integer(*id) : json::Value::null());
+    }
   }
 
   void add_switches() {
@@ -310,7 +318,8 @@ class FolderPlanner {
     if (spec_.logit_softcap != 0) number("final_logit_softcapping", plain(spec_.logit_softcap));
     if (is("gemma2") || is("gemma3_text")) {
       const double scalar = 1.0 / (double{spec_.attention_scale} * double{spec_.attention_scale});
-      number("query_pre_attn_scalar", std::round(scalar * 1e4) / 1e4);
+      // The family's configuration takes whole numbers only.
+      count("query_pre_attn_scalar", static_cast<std::uint64_t>(std::llround(scalar)));
     }
     for (const auto& [canonical, key] :
          {std::pair("attention.scale", "attention_multiplier"), std::pair("embedding_scale", "embedding_multiplier"),
@@ -349,7 +358,10 @@ class FolderPlanner {
     } else if (part.starts_with("output.")) {
       prefix.clear();
     }
-    const FoundRule found = find_rule(family_.names, part);
+    std::string own(part);
+    if (const std::string_view norm = family_.gguf_ffn_norm; part.starts_with(norm) && part[norm.size()] == '.')
+      own = "ffn_norm" + own.substr(norm.size());
+    const FoundRule found = find_rule(family_.names, own);
     if (found.rule == nullptr) {
       if (status_.ok()) {
         status_ = Status(Errc::kUnsupported, fmt::format("tensor {}: folders of the family {} have no such tensor",
@@ -432,7 +444,6 @@ class FolderPlanner {
     }
     std::vector<std::uint64_t> shape = tensor.shape;
     if (stem == "ffn_gate_inp_shexp") shape = {1, tensor.num_elements()};
-    if (shape.size() == 2 && stem.ends_with("norm")) shape = {tensor.num_elements()};
     add(std::move(target), std::move(stored), std::move(shape));
   }
 
