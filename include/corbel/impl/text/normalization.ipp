@@ -209,6 +209,10 @@ CORBEL_INLINE void lowercase(Rewriting& rewriting) {
                      (point.value - range->first) % range->step == 0 && point.length != 0;
     if (point.value == 0x130) {
       out += "i\xCC\x87";
+    } else if (point.value == 0xA7CE || point.value == 0xA7D2 || point.value == 0xA7D4) {  // of Unicode 17
+      detail::append_utf8(out, point.value + 1);
+    } else if (point.value >= 0x16EA0 && point.value <= 0x16EB8) {
+      detail::append_utf8(out, point.value + 27);
     } else if (has) {
       detail::append_utf8(out, static_cast<std::uint32_t>(static_cast<std::int32_t>(point.value) + range->delta));
     } else {

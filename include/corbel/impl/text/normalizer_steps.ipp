@@ -91,13 +91,18 @@ class CharacterwiseStep final : public NormalizerStep {
 /// All marks go.
 struct DropMarks {
   Fate::Kind operator()(const TextCursor::Point& p) const noexcept {
-    return p.type == CharClass::kMark && !came_after_unicode_9(p.value) ? Fate::kDropped : Fate::kKept;
+    const bool was_mark = p.value == 0x1CF2 || p.value == 0x1CF3;  // to the reference they are no letters yet
+    const bool mark = p.type == CharClass::kMark && !came_after_unicode_9(p.value);
+    return mark || was_mark ? Fate::kDropped : Fate::kKept;
   }
 };
 /// Marks that take no space go.
 struct DropNonspacingMarks {
   Fate::Kind operator()(const TextCursor::Point& p) const noexcept {
-    return p.type == CharClass::kMark && category_name(p.value) == "Mn" ? Fate::kDropped : Fate::kKept;
+    if (p.type != CharClass::kMark) return Fate::kKept;
+    const bool was_one = p.value == 0x1734 || p.value == 0x1171E;  // to the reference they take no space yet
+    const bool mark = category_name(p.value) == "Mn" && !is_in(kNonspacingAfterUnicode8, p.value);
+    return mark || was_one ? Fate::kDropped : Fate::kKept;
   }
 };
 /// BERT: controls and U+FFFD go, white space becomes a space.

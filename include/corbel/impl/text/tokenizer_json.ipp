@@ -6,14 +6,47 @@
 #include <corbel/text/pipeline_model.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
+#include <iterator>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 CORBEL_NAMESPACE_BEGIN
 namespace text {
+
+// The reference reads a number as its digits, rounded, over a power of ten, rounded again; scores that should be equal
+// differ by that, and which of two ways through a word is better.
+CORBEL_INLINE double read_as_reference(double number) noexcept {
+  char buffer[32];
+  const double size = std::fabs(number);
+  const char* const end = std::to_chars(buffer, buffer + sizeof buffer, size, std::chars_format::scientific).ptr;
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  const char* at = buffer;
+  for (bool fraction = false; at != end && *at != 'e'; ++at) {
+    if (*at == '.') {
+      fraction = true;
+    } else {
+      digits = digits * 10 + static_cast<std::uint64_t>(*at - '0');
+      exponent -= fraction ? 1 : 0;
+    }
+  }
+  int written = 0;
+  if (at != end) {
+    ++at;
+    if (at != end && *at == '+') ++at;
+    std::from_chars(at, end, written);
+  }
+  exponent += written;
+  static constexpr double kPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                       1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+  if (exponent >= 0 || -exponent >= static_cast<int>(std::size(kPowers))) return number;
+  const double value = static_cast<double>(digits) / kPowers[-exponent];
+  return number < 0 ? -value : value;
+}
 
 /// Everything that is read before the model is put together. Texts live in the documents.
 struct PipelineModel::Loader {
@@ -199,7 +232,7 @@ CORBEL_INLINE Status PipelineModel::Loader::read_vocabulary_list(const json::Val
     }
     const double score = entry.items()[1].as_double();
     if (!std::isfinite(score)) return Status(Errc::kVocabInvalid, fmt::format("{}: the score is no number", path()));
-    scores.push_back(score);
+    scores.push_back(read_as_reference(score));
     CORBEL_RETURN_IF_ERROR(place_token(entry.items()[0].as_string(), static_cast<TokenId>(at), {}));
   }
   return {};
