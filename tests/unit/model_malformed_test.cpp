@@ -609,6 +609,9 @@ TEST_CASE("config.json states the text model in other ways too", "[model]") {
   other["n_embed"] = other["hidden_size"];
   other.erase("hidden_size");
   loads(other);
+  other = plain;
+  other.erase("intermediate_size");  // the matrices show it
+  loads(other);
 }
 
 TEST_CASE("models: a key set to null has no default", "[model]") {

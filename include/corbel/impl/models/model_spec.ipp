@@ -96,16 +96,25 @@ class SpecReader {
     spec_.hidden = read_.count("embedding_length", 1, 1u << 20);
     constexpr std::uint64_t kMaxFeedForward = 1u << 22;
     if (hf() && !read_.has("feed_forward_length")) {
-      const double ratio = read_.number_or("expansion_ratio", 4, 0, 1024);
-      const double width = ratio * static_cast<double>(spec_.hidden);
-      spec_.feed_forward =
-          width >= 1 && width <= static_cast<double>(kMaxFeedForward) ? static_cast<std::uint32_t>(width) : 1;
+      spec_.feed_forward = read_expansion(kMaxFeedForward);
+      // A stored matrix says it best: readers differ in what they make of the ratio.
+      const TensorInfo* up = tensors_.find("blk.0.ffn_up.weight");
+      const std::size_t rows = family_.transposed ? 1 : 0;
+      if (up != nullptr && up->shape.size() == 2 && up->shape[1 - rows] == spec_.hidden && !family_.fused_gate_up)
+        spec_.feed_forward = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(up->shape[rows], 1, kMaxFeedForward));
     } else {
       spec_.feed_forward = read_.uniform_count("feed_forward_length", num_layers(), 1, kMaxFeedForward);
     }
     const char* epsilon =
         family_.norm == hal::NormKind::kRms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     spec_.norm_epsilon = static_cast<float>(hf() ? read_.number_or(epsilon, 1e-5, 0, 1) : read_.number(epsilon, 0, 1));
+  }
+
+  /// Of the width of the feed-forward as a multiple of the hidden size; 4 where it is not stated.
+  std::uint32_t read_expansion(std::uint64_t limit) {
+    const double ratio = read_.number_or("expansion_ratio", 4, 0, 1024);
+    const double width = ratio * static_cast<double>(spec_.hidden);
+    return width >= 1 && width <= static_cast<double>(limit) ? static_cast<std::uint32_t>(width) : 1;
   }
 
   void read_heads() {
