@@ -89,7 +89,8 @@ void add_tokenize(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = add_verb(app, action, "tokenize", "stdin (bytes) to a JSON list of token ids, or back", options->run,
                             [options] { run(*options); });
-  verb->add_option("MODEL", options->model, "A GGUF or safetensors file, a Hugging Face folder, or a tokenizer.json")->required();
+  verb->add_option("MODEL", options->model, "A GGUF or safetensors file, a Hugging Face folder, or a tokenizer.json")
+      ->required();
   verb->add_flag("--special", options->special, "Control tokens may appear in the text; else they are plain text");
   verb->add_flag("--add-special", options->add_special, "Add beginning- and end-of-sequence tokens as the file asks");
   verb->add_flag("--decode", options->decode, "A JSON list of ids to the text (of a GGUF file: its bytes)");

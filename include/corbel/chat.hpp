@@ -92,9 +92,9 @@ class CORBEL_API ChatTemplate {
 
 /// The segments joined.
 CORBEL_API std::string join(std::span<const PromptSegment> segments);
-/// What the template said through raise_exception, where that is the error; else empty, with data() null. (It is what follows
-/// "raise_exception: " in the message, with control characters escaped, and cut where the message reaches 512 bytes.)
-/// Lives as long as the status.
+/// What the template said through raise_exception, where that is the error; else empty, with data() null. (It is what
+/// follows "raise_exception: " in the message, with control characters escaped, and cut where the message reaches 512
+/// bytes.) Lives as long as the status.
 CORBEL_API std::string_view raised_text(const Status& status) noexcept;
 
 CORBEL_NAMESPACE_END

@@ -65,9 +65,9 @@ class CORBEL_API Tokenizer {
   /// no special tokens of its own.
   Result<std::vector<TokenId>> encode(std::span<const PromptSegment> segments) const;
   /// The space that encode() puts before a text and after a special piece, where the file asks for one, is taken away
-  /// again. kInvalidArgument for an id outside [0, size()). With the documents of a Hugging Face folder the result is valid
-  /// UTF-8, as `tokenizers` gives it: U+FFFD for every longest part of an invalid sequence, or for every byte piece of a
-  /// run that is invalid. With GGUF keys it is the bytes themselves: see StreamDecoder.
+  /// again. kInvalidArgument for an id outside [0, size()). With the documents of a Hugging Face folder the result is
+  /// valid UTF-8, as `tokenizers` gives it: U+FFFD for every longest part of an invalid sequence, or for every byte
+  /// piece of a run that is invalid. With GGUF keys it is the bytes themselves: see StreamDecoder.
   Result<std::string> decode(std::span<const TokenId> ids, const DecodeOptions& options = {}) const;
 
   std::size_t size() const noexcept;
@@ -101,9 +101,9 @@ class CORBEL_API Tokenizer {
 CORBEL_API Status set_tokenizer_metadata(const TokenizerDocuments& documents, Metadata& metadata);
 
 /// Turns a stream of ids into text that ends on whole code points only. One per reply; not thread-safe.
-/// The concatenation of all push() results and finish() is what decode() gives, with U+FFFD for every longest part of an
-/// invalid sequence. Where byte pieces <0xNN> only count as a whole run (tokenizer.json's ByteFallback), the run is held
-/// back to its end.
+/// The concatenation of all push() results and finish() is what decode() gives, with U+FFFD for every longest part of
+/// an invalid sequence. Where byte pieces <0xNN> only count as a whole run (tokenizer.json's ByteFallback), the run is
+/// held back to its end.
 class CORBEL_API StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, const DecodeOptions& options = {});

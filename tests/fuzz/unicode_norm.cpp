@@ -45,15 +45,16 @@ struct Tables {
     for (std::size_t i = 0; i < std::size(text::kDecomposed); ++i) {
       const auto parts = [](std::uint32_t entry) {
         CodePoints out;
-        for (std::uint32_t k = 0; k < (entry >> 14 & 31); ++k) out.push_back(text::kDecompositions[(entry & 0x3FFF) + k]);
+        for (std::uint32_t k = 0; k < (entry >> 14 & 31); ++k)
+          out.push_back(text::kDecompositions[(entry & 0x3FFF) + k]);
         return out;
       };
       canonical[text::kDecomposed[i]] = parts(static_cast<std::uint32_t>(text::kDecomposition[i]));
       compatible[text::kDecomposed[i]] = parts(static_cast<std::uint32_t>(text::kDecomposition[i] >> 32));
     }
     for (std::size_t i = 0; i < std::size(text::kPairs); ++i)
-      pairs[{static_cast<std::uint32_t>(text::kPairs[i] >> 21), static_cast<std::uint32_t>(text::kPairs[i] & 0x1FFFFF)}] =
-          text::kComposed[i];
+      pairs[{static_cast<std::uint32_t>(text::kPairs[i] >> 21),
+             static_cast<std::uint32_t>(text::kPairs[i] & 0x1FFFFF)}] = text::kComposed[i];
     for (const auto& range : text::kAfterUnicode9) {
       for (std::uint32_t point = range.first; point <= range.last; ++point) {
         classes.erase(point);
@@ -145,8 +146,10 @@ void check_forms(std::string_view text) {
     FUZZ_CHECK(fast_form(form, out) == out, out);
     if (text.size() <= 400) FUZZ_CHECK(slow_form(form, text) == out, out);
   }
-  FUZZ_CHECK(fast_form(NormalForm::kNfc, forms[1]) == forms[0] && fast_form(NormalForm::kNfd, forms[0]) == forms[1], text);
-  FUZZ_CHECK(fast_form(NormalForm::kNfkc, forms[3]) == forms[2] && fast_form(NormalForm::kNfkd, forms[2]) == forms[3], text);
+  FUZZ_CHECK(fast_form(NormalForm::kNfc, forms[1]) == forms[0] && fast_form(NormalForm::kNfd, forms[0]) == forms[1],
+             text);
+  FUZZ_CHECK(fast_form(NormalForm::kNfkc, forms[3]) == forms[2] && fast_form(NormalForm::kNfkd, forms[2]) == forms[3],
+             text);
 }
 
 constexpr const char* kNormalizers[] = {
@@ -201,11 +204,12 @@ void check_charsmap(std::string_view blob, std::string_view text) {
   std::string coded;
   for (std::size_t at = 0; at < blob.size(); at += 3) {
     std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < 3; ++i) bits = bits << 8 | (at + i < blob.size() ? static_cast<unsigned char>(blob[at + i]) : 0u);
+    for (std::size_t i = 0; i < 3; ++i)
+      bits = bits << 8 | (at + i < blob.size() ? static_cast<unsigned char>(blob[at + i]) : 0u);
     for (std::size_t i = 0; i < 4; ++i) coded += at + i > blob.size() ? '=' : kDigits[bits >> (18 - 6 * i) & 63u];
   }
-  const json::Value node =
-      json::Value::object({{"type", json::Value::string("Precompiled")}, {"precompiled_charsmap", json::Value::string(coded)}});
+  const json::Value node = json::Value::object(
+      {{"type", json::Value::string("Precompiled")}, {"precompiled_charsmap", json::Value::string(coded)}});
   const auto normalizer = text::Normalizer::from_json(node, "normalizer");
   check_status(normalizer.status());
   if (!normalizer.ok()) return;
@@ -217,8 +221,8 @@ void check_charsmap(std::string_view blob, std::string_view text) {
 
 }  // namespace
 
-// The first byte chooses what is checked; three bytes are places of cuts; the rest is text (for a charsmap: the bytes up
-// to the last NUL are the map).
+// The first byte chooses what is checked; three bytes are places of cuts; the rest is text (for a charsmap: the bytes
+// up to the last NUL are the map).
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input input(data, size);
   const std::uint32_t choice = input.byte();
@@ -227,7 +231,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::string_view rest = input.rest();
   if (choice >= 240) {
     const std::size_t end = rest.rfind('\0');
-    const std::string_view text = end == rest.npos ? std::string_view("Hello \xEF\xAC\x81 \xC2\xA0 x") : rest.substr(end + 1);
+    const std::string_view text =
+        end == rest.npos ? std::string_view("Hello \xEF\xAC\x81 \xC2\xA0 x") : rest.substr(end + 1);
     if (detail::is_utf8(text)) check_charsmap(rest.substr(0, end), text);
     return 0;
   }

@@ -88,14 +88,14 @@ TEST_CASE("markup escapes what it is joined with", "[jinja]") {
         "<a&lt;&#34;&#39;&amp;&gt;&lt;b&gt;&#34;a&lt;\\&#34;&#39;&amp;&gt;&#34;");
   CHECK(output("{{ '<' + '<'|safe }}{{ '<' ~ ('<'|safe) }}{{ ('<'|safe) * 2 }}{{ ('<%s>'|safe) % '<' }}") ==
         "&lt;<<<<<<&lt;>");
-  CHECK(output("{{ ('<{}>{}'|safe).format('<', '<'|safe) }}{{ ('&'|safe).join(['<', '>'|safe]) }}") ==
-        "<&lt;><&lt;&>");
+  CHECK(output("{{ ('<{}>{}'|safe).format('<', '<'|safe) }}{{ ('&'|safe).join(['<', '>'|safe]) }}") == "<&lt;><&lt;&>");
   CHECK(output("{{ ('<a'|safe).replace('a', '<') }}{{ ('<a'|safe)|replace('a', '<') }}{{ ('<'|e|e) }}") ==
         "<&lt;<<&lt;");
   CHECK(output("{{ ('<'|e)|forceescape }}{{ 1|safe + 'x' }}{{ [('a'|safe)] }}{{ ('<'|safe) == '<' }}") ==
         "&amp;lt;1x[Markup('a')]True");
   CHECK(output("{% for x in ['a'|safe, 'a', 'a'|e, ('a b'|safe).split()[0], ('a'|safe)[0], ('a'|safe) ~ '',"
-               " ('a'|safe)|upper, ('a'|safe)|trim|string] %}{{ 1 if x is escaped else 0 }}{% endfor %}") == "10111011");
+               " ('a'|safe)|upper, ('a'|safe)|trim|string] %}{{ 1 if x is escaped else 0 }}{% endfor %}") ==
+        "10111011");
   CHECK(output("{{ '<p>a  <!-- > --> b</p> &amp;&lt;'|striptags }}|{{ {'a': '<', 'b': none, 'c': 1}|xmlattr }}") ==
         "a b &<| a=\"&lt;\" c=\"1\"");
 }
@@ -124,6 +124,11 @@ TEST_CASE("filters and methods of strings answer as in Python", "[jinja]") {
         "a+b=c%2Fd&e=1x=y+za/b%20c");
   CHECK(output("{{ 1|filesizeformat }},{{ 1500|filesizeformat }},{{ 1536|filesizeformat(true) }}") ==
         "1 Byte,1.5 kB,1.5 KiB");
+}
+
+TEST_CASE("names are of letters", "[jinja]") {
+  CHECK(output("{% set n\u00E4_\u65E5\u0301 = 1 %}{{ n\u00E4_\u65E5\u0301 }}") == "1");
+  check_error("{{ \u2018text\u2019 }}", Errc::kTemplateError, "column 4: unexpected character");
 }
 
 TEST_CASE("scopes", "[jinja]") {

@@ -163,7 +163,8 @@ TEST_CASE("tokenizer.json: ids out of range, holes, and random ids decode or fai
   CHECK(encode(holes, "<x>") == Ids{9});
 }
 
-TEST_CASE("tokenizer.json: ids whose bytes are no valid UTF-8 decode as the reference decodes them", "[tokenizer][hf]") {
+TEST_CASE("tokenizer.json: ids whose bytes are no valid UTF-8 decode as the reference decodes them",
+          "[tokenizer][hf]") {
   // One U+FFFD for each byte piece of a run that is invalid; a run ends at the next token that is shown.
   const Tokenizer fallback = load(R"({"added_tokens":[{"id":5,"content":"<s>","special":true}],
 "decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"_"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},
@@ -186,9 +187,10 @@ TEST_CASE("tokenizer.json: ids whose bytes are no valid UTF-8 decode as the refe
   }
   CHECK(decode(fallback, {0, 5, 1}, true) == "\uFFFD<s>\uFFFD");
   // One U+FFFD for each longest part that begins a character.
-  const Tokenizer bytes = load(R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"},
+  const Tokenizer bytes =
+      load(R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},"decoder":{"type":"ByteLevel"},
 "model":{"type":"BPE","vocab":{"\u00e4":0,"\u00bd":1,"\u0142":2,"A":3},"merges":[]}})")
-                              .value();
+          .value();
   const std::pair<Ids, std::string> parts[] = {
       {{0, 1, 2}, "\xE4\xBD\xA0"},
       {{0, 1, 3}, "\uFFFDA"},
@@ -201,7 +203,8 @@ TEST_CASE("tokenizer.json: ids whose bytes are no valid UTF-8 decode as the refe
   }
 }
 
-TEST_CASE("tokenizer.json: added tokens are looked for in two passes, and are no pieces of the model", "[tokenizer][hf]") {
+TEST_CASE("tokenizer.json: added tokens are looked for in two passes, and are no pieces of the model",
+          "[tokenizer][hf]") {
   // WordPiece finds "ab" as a word only where the model has it.
   const Tokenizer words = load(R"({"added_tokens":[{"id":3,"content":"ab","single_word":true,"normalized":false},
 {"id":4,"content":" x","normalized":false,"rstrip":true},{"id":5,"content":"\n\n","single_word":true,"normalized":true}],
@@ -210,28 +213,31 @@ TEST_CASE("tokenizer.json: added tokens are looked for in two passes, and are no
                               .value();
   CHECK(encode(words, "ab") == Ids{3});
   CHECK(encode(words, "ab_") == Ids{0});
-  CHECK(encode(words, "a x\n\n") == Ids{1, 4});    // the first pass takes the spaces
+  CHECK(encode(words, "a x\n\n") == Ids{1, 4});  // the first pass takes the spaces
   CHECK(encode(words, "a x\n\n a") == Ids{1, 4, 1});
-  CHECK(encode(words, "a\n\n") == Ids{0});        // beside a letter
-  CHECK(encode(words, "ab\n\n") == Ids{3, 5});    // beside a token of the first pass
-  const Tokenizer strips = load(R"({"added_tokens":[{"id":2,"content":"__","lstrip":true,"rstrip":true,"normalized":false},
+  CHECK(encode(words, "a\n\n") == Ids{0});      // beside a letter
+  CHECK(encode(words, "ab\n\n") == Ids{3, 5});  // beside a token of the first pass
+  const Tokenizer strips =
+      load(R"({"added_tokens":[{"id":2,"content":"__","lstrip":true,"rstrip":true,"normalized":false},
 {"id":3,"content":"  ","lstrip":true,"rstrip":true,"normalized":false}],"pre_tokenizer":{"type":"WhitespaceSplit"},
 "model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"a":1}}})")
-                               .value();
+          .value();
   CHECK(encode(strips, "    a") == Ids{3, 1});  // nothing is left for a second one
   CHECK(encode(strips, "a __ __ ") == Ids{1, 2, 2});
-  const Tokenizer equal = load(R"({"added_tokens":[{"id":2,"content":"X","normalized":true},{"id":3,"content":"x","normalized":true},
+  const Tokenizer equal =
+      load(R"({"added_tokens":[{"id":2,"content":"X","normalized":true},{"id":3,"content":"x","normalized":true},
 {"id":4,"content":"Y","normalized":true},{"id":5,"content":"y","normalized":true,"special":true}],"normalizer":{"type":"Lowercase"},
 "model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"a":1}}})")
-                              .value();
+          .value();
   CHECK(encode(equal, "xXa", true) == Ids{2, 2, 1});  // of equal texts the first, special ones before others
   CHECK(encode(equal, "yYa", true) == Ids{5, 5, 1});
   // A suffix is a space between tokens and nothing in the last, wherever it stands.
-  const Tokenizer suffix = load(R"({"decoder":{"type":"BPEDecoder","suffix":"e"},"model":{"type":"WordLevel","unk_token":"b",
+  const Tokenizer suffix =
+      load(R"({"decoder":{"type":"BPEDecoder","suffix":"e"},"model":{"type":"WordLevel","unk_token":"b",
 "vocab":{"been":0,"he":1,"b":2}}})")
-                               .value();
-  const std::pair<Ids, const char*> cases[] = {
-      {{0}, "bn"}, {{0, 0}, "b  nbn"}, {{1}, "h"}, {{1, 2}, "h b"}, {{1, 1}, "h h"}, {{2, 0, 2}, "bb  nb"}};
+          .value();
+  const std::pair<Ids, const char*> cases[] = {{{0}, "bn"},     {{0, 0}, "b  nbn"}, {{1}, "h"},
+                                               {{1, 2}, "h b"}, {{1, 1}, "h h"},    {{2, 0, 2}, "bb  nb"}};
   for (const auto& [ids, expected] : cases) {
     CHECK(decode(suffix, ids) == expected);
     CHECK(streamed(suffix, ids, false) == expected);

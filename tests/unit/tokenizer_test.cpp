@@ -490,8 +490,9 @@ TEST_CASE("byte-pair vocabularies of GGUF files that are spelled in text", "[tok
                                                                "ab"),
                                                 byte, other});
   CHECK(decode(tokenizer, encode(tokenizer, "ab ab\u00E9")) == "ab ab\u00E9");
-  CHECK(decode(tokenizer, {byte, tokenizer.find("a")}) == "\xC3"
-                                                         "a");
+  CHECK(decode(tokenizer, {byte, tokenizer.find("a")}) ==
+        "\xC3"
+        "a");
   Metadata named = spec.metadata();  // files of this kind name no pre-tokenizer
   named.set("tokenizer.ggml.model", MetaValue::from_string("gemma4"));
   named.set("tokenizer.ggml.pre", MetaValue::from_string("default"));

@@ -60,8 +60,7 @@ class Vocabulary {
   /// Pieces that words may become: everything but control, unknown, byte and added pieces.
   bool is_text(TokenId id) const noexcept {
     const PieceType t = type(id);
-    return t != PieceType::kControl && t != PieceType::kUnknown && t != PieceType::kByte &&
-           t != PieceType::kAdded;
+    return t != PieceType::kControl && t != PieceType::kUnknown && t != PieceType::kByte && t != PieceType::kAdded;
   }
   /// -1 where there is none.
   TokenId find(std::string_view piece) const noexcept;

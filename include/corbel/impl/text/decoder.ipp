@@ -2,9 +2,9 @@
 #pragma once
 
 #include <corbel/detail/utf8.hpp>
+#include <corbel/impl/text/json_fields.ipp>
 #include <corbel/text/byte_stand_ins.hpp>
 #include <corbel/text/decoder.hpp>
-#include <corbel/impl/text/json_fields.ipp>
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -71,8 +71,8 @@ CORBEL_INLINE Status PipelineModel::finish_added(const std::vector<AddedToken>& 
   std::string normalized;
   // Tokens that are looked for in the text as it is come first, and cut it; so one pass does only where all are equal.
   const bool one_pass = normalizer_.empty() && std::all_of(added.begin(), added.end(), [](const AddedToken& token) {
-    return token.normalized || token.content.empty();
-  });
+                          return token.normalized || token.content.empty();
+                        });
   std::unordered_set<std::string> taken;  // normalized texts: the first token counts, special ones before others
   for (const bool special : {true, false}) {
     for (const AddedToken& token : added) {

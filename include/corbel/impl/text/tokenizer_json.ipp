@@ -272,7 +272,7 @@ CORBEL_INLINE Status PipelineModel::Loader::add(const AddedToken& token, const s
     CORBEL_RETURN_IF_ERROR(place_token(entry.content, entry.id, path));
   }
   is_added[static_cast<std::size_t>(entry.id)] = true;
-  pieces[static_cast<std::size_t>(entry.id)].type = entry.special          ? PieceType::kControl
+  pieces[static_cast<std::size_t>(entry.id)].type = entry.special            ? PieceType::kControl
                                                     : found != by_text.end() ? PieceType::kUserDefined
                                                                              : PieceType::kAdded;
   added.push_back(entry);

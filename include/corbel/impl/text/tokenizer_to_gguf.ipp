@@ -2,8 +2,8 @@
 #pragma once
 
 #include <corbel/checkpoint/json.hpp>
-#include <corbel/text/byte_stand_ins.hpp>
 #include <corbel/impl/text/json_fields.ipp>
+#include <corbel/text/byte_stand_ins.hpp>
 #include <corbel/text/pipeline_model.hpp>
 
 #include <algorithm>

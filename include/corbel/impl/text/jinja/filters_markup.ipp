@@ -75,7 +75,7 @@ inline bool striptags(Runtime& runtime, const Value& value, const Arguments&, Va
   }
   const Value words = joined.take();
   static constexpr std::pair<std::string_view, std::string_view> kReferences[] = {
-      {"&amp;", "&"}, {"&lt;", "<"},  {"&gt;", ">"},         {"&quot;", "\""},
+      {"&amp;", "&"},  {"&lt;", "<"},  {"&gt;", ">"},          {"&quot;", "\""},
       {"&#34;", "\""}, {"&#39;", "'"}, {"&nbsp;", "\xC2\xA0"}, {"&apos;", "'"}};
   TextBuilder plain;
   std::size_t cursor = 0;
@@ -193,7 +193,8 @@ inline bool filesizeformat(Runtime& runtime, const Value& value, const Arguments
     double unit = base;
     std::size_t at = 0;
     for (; at < 7 && size >= unit * base; ++at) unit *= base;
-    out = Value::string(float_fixed(base * size / (unit * base), 1) + " " + std::string((binary ? kBinary : kDecimal)[at]));
+    out = Value::string(float_fixed(base * size / (unit * base), 1) + " " +
+                        std::string((binary ? kBinary : kDecimal)[at]));
   }
   return true;
 }
@@ -202,14 +203,10 @@ inline bool filesizeformat(Runtime& runtime, const Value& value, const Arguments
 
 CORBEL_INLINE std::span<const NamedBuiltin> markup_filters() noexcept {
   static constexpr NamedBuiltin kTable[] = {
-      {"safe", filters::safe},
-      {"escape", filters::escape<false>},
-      {"e", filters::escape<false>},
-      {"forceescape", filters::escape<true>},
-      {"striptags", filters::striptags},
-      {"xmlattr", filters::xmlattr},
-      {"urlencode", filters::urlencode},
-      {"filesizeformat", filters::filesizeformat},
+      {"safe", filters::safe},           {"escape", filters::escape<false>},
+      {"e", filters::escape<false>},     {"forceescape", filters::escape<true>},
+      {"striptags", filters::striptags}, {"xmlattr", filters::xmlattr},
+      {"urlencode", filters::urlencode}, {"filesizeformat", filters::filesizeformat},
   };
   return kTable;
 }

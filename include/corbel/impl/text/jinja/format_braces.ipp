@@ -77,7 +77,8 @@ inline bool parse_spec(std::string_view text, Spec& out) noexcept {
 
 inline void group_digits(std::string& digits, std::size_t width, char separator) {
   std::size_t end = 0;
-  while (end < digits.size() && ((digits[end] >= '0' && digits[end] <= '9') || (digits[end] >= 'a' && digits[end] <= 'f')))
+  while (end < digits.size() &&
+         ((digits[end] >= '0' && digits[end] <= '9') || (digits[end] >= 'a' && digits[end] <= 'f')))
     ++end;
   for (std::size_t at = end; at > width; at -= width) digits.insert(at - width, 1, separator);
 }
@@ -91,9 +92,9 @@ inline bool integer_digits(Runtime& runtime, const Spec& spec, std::uint64_t siz
   digits.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, size, base).ptr);
   if (spec.alternate && base != 10) prefix = {'0', type};
   if (spec.grouping != 0) group_digits(digits, base == 10 ? 3 : 4, spec.grouping);
-  if (type == 'X') std::transform(digits.begin(), digits.end(), digits.begin(), [](char c) {
-    return static_cast<char>(c >= 'a' && c <= 'f' ? c - 32 : c);
-  });
+  if (type == 'X')
+    std::transform(digits.begin(), digits.end(), digits.begin(),
+                   [](char c) { return static_cast<char>(c >= 'a' && c <= 'f' ? c - 32 : c); });
   return true;
 }
 
@@ -102,11 +103,11 @@ inline std::string plain_real(double size, std::int64_t precision) {
   if (precision < 0) return float_repr(size);
   char buffer[640];
   const int digits = static_cast<int>(std::max<std::int64_t>(precision, 1));
-  std::string out(buffer,
-                  std::to_chars(buffer, buffer + sizeof buffer, size, std::chars_format::general, digits).ptr);
+  std::string out(buffer, std::to_chars(buffer, buffer + sizeof buffer, size, std::chars_format::general, digits).ptr);
   if (out.find_first_of(".ein") != std::string::npos) return out;
   if (out.size() < static_cast<std::size_t>(digits)) return out + ".0";
-  out.assign(buffer, std::to_chars(buffer, buffer + sizeof buffer, size, std::chars_format::scientific, digits - 1).ptr);
+  out.assign(buffer,
+             std::to_chars(buffer, buffer + sizeof buffer, size, std::chars_format::scientific, digits - 1).ptr);
   std::size_t point = out.find('.');
   if (point == std::string::npos) return out;
   std::size_t end = out.find('e');

@@ -1,8 +1,11 @@
 // Definitions of text/jinja/lexer.hpp.
 #pragma once
 
+#include <corbel/detail/utf8.hpp>
 #include <corbel/text/jinja/lexer.hpp>
 #include <corbel/text/jinja/strings.hpp>
+#include <corbel/text/jinja/value.hpp>
+#include <corbel/text/unicode.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -204,6 +207,13 @@ class Lexer {
     const char c = peek();
     if (is_name_start(c)) {
       while (is_name_part(peek())) ++at_;
+      for (std::size_t place = begin; place < at_; place += character_length(source_, place)) {
+        const std::uint32_t point = detail::decode_utf8(source_, place).value;
+        const CharClass kind = char_class(point);
+        if (point >= 0x80 && !is_letter(kind) && !is_number(kind) && kind != CharClass::kMark) {
+          return fail(place, "unexpected character");
+        }
+      }
       return add(TokenType::kName, begin, at_);
     }
     if (is_digit(c)) return number();

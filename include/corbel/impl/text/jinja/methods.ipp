@@ -62,8 +62,8 @@ inline bool splitlines(Runtime& runtime, const Value& self, const Arguments& arg
   return make_sequence(runtime, Kind::kList, split_lines(self.as_text(), parameters.flag(0, false)), out);
 }
 
-/// The bytes of the characters [start, end), as a slice takes them, of parameters `first` and the next; false in `valid`
-/// where it starts behind its end.
+/// The bytes of the characters [start, end), as a slice takes them, of parameters `first` and the next; false in
+/// `valid` where it starts behind its end.
 inline bool window(Runtime& runtime, const Value& self, const Parameters& parameters, std::size_t first, ByteRange& out,
                    bool& valid) {
   const auto size = static_cast<std::int64_t>(self.as_text().characters);
@@ -144,8 +144,8 @@ inline bool replace_method(Runtime& runtime, const Value& self, const Arguments&
          needed_string(runtime, parameters, 0, from) && needed_string(runtime, parameters, 1, to) &&
          parameters.integer(runtime, 2, -1, limit) &&
          (!self.is_markup() || runtime.charge_bytes(to->bytes.size() * 5)) &&
-         replace(runtime, self.as_text(), *from,
-                 self.is_markup() ? escape_markup(*parameters.value(1)).as_text() : *to, limit, out);
+         replace(runtime, self.as_text(), *from, self.is_markup() ? escape_markup(*parameters.value(1)).as_text() : *to,
+                 limit, out);
 }
 
 inline bool join_method(Runtime& runtime, const Value& self, const Arguments& arguments, Value& out) {
