@@ -357,8 +357,10 @@ void run(const Options& options) {
 
 void add_inspect(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = add_verb(app, action, "inspect", "Metadata, tensors, memory plan and program of a model",
-                            options->run, [options] { run(*options); });
+  CLI::App* verb =
+      add_verb(app, action, "inspect",
+               "Metadata, tensors, memory plan and program of a model; exit code 1 where it cannot be loaded",
+               options->run, [options] { run(*options); });
   verb->add_option("MODEL", options->model, "A GGUF or safetensors file, or a Hugging Face folder")->required();
   verb->add_flag("--program", options->program, "The program before and after the passes");
   verb->add_option("--plan", options->plan_tokens, "Bytes that loading and a cache of N tokens would take")

@@ -137,6 +137,17 @@ TEST_CASE("dtype: f32 to bf16 rounds to nearest, ties to even") {
   CHECK(std::isnan(corbel::bf16_to_f32(corbel::f32_to_bf16(std::bit_cast<float>(0xFFFFFFFFu)))));
 }
 
+TEST_CASE("dtype: codes of 4 bits stand around 8") {  // QN-05
+  for (const auto& [scale, expected] :
+       {std::pair(std::uint16_t{0x3800}, 1.0f), std::pair(std::uint16_t{0x3400}, 0.5f)}) {
+    std::vector<std::byte> block(corbel::traits(DType::kQ4_0).block_bytes, std::byte{0xAA});
+    std::memcpy(block.data(), &scale, 2);
+    std::vector<float> values(32);
+    corbel::traits(DType::kQ4_0).dequantize(block.data(), values.data(), 1);
+    CHECK(values == std::vector<float>(32, expected));
+  }
+}
+
 TEST_CASE("dtype: dequantization equals the reference bit for bit") {
   const std::string file = corbel_test::shared_data("quants/types.gguf", "dtype: dequantization equals the reference");
   if (file.empty()) return;

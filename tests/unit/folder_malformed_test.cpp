@@ -567,6 +567,12 @@ TEST_CASE("index malformed: each named case has exactly its error") {
   CHECK(good.result->files().size() == 2);
   CHECK(good.result->find_tensor("z")->file == 1);
   CHECK(open_folder(context, sharded_folder(), kIndexName).result.ok());
+  // SF-09: a tensor that the index does not name and a shard has.
+  const Opened unnamed =
+      open_folder(context, with_index(R"({"weight_map":{"x":"a.safetensors","z":"b.safetensors"}})"), kIndexName);
+  REQUIRE(unnamed.result.ok());
+  CHECK(unnamed.result->find_tensor("y") != nullptr);
+  CHECK(usable(*unnamed.result));
 }
 
 TEST_CASE("what is no model file says what it is") {

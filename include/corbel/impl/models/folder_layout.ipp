@@ -98,11 +98,18 @@ class FolderPlanner {
           fmt::format("the family {} is not written as a Hugging Face folder; name a .gguf or .safetensors file",
                       family_.name));
     }
+    if (family_.rope == RopePairs::kPermuted && !spec_.ropes.empty() && spec_.rotary_dim != spec_.head_dim) {
+      return Status(Errc::kUnsupported, "this rotary embedding cannot be written to a Hugging Face folder");
+    }
     add_config();
     for (const TensorInfo& tensor : checkpoint_.tensors()) add_tensor(tensor);
     if (!keys_.ok()) return keys_.status();
     if (!read_.ok()) return read_.status();
     if (!status_.ok()) return status_;
+    if (behind_ != 0) {
+      layout_.notes.push_back(fmt::format("{} tensors behind the last layer are left out, the first is {}", behind_,
+                                          corbel::detail::printable(first_behind_, 100)));
+    }
     layout_.documents.emplace_back("config.json", json::write(config_) + "\n");
     CORBEL_RETURN_IF_ERROR(add_generation());
     CORBEL_RETURN_IF_ERROR(add_tokenizer());
@@ -240,6 +247,7 @@ class FolderPlanner {
   // Llama 3 divides long wavelengths by a factor and blends up to it; the file has the quotients alone.
   void find_llama3(RopeScaling& scaling) {
     const std::vector<double> divisors = factors("rope_freqs.weight");
+    if (divisors.empty()) return;
     scaling.type = "llama3";
     scaling.factor = *std::max_element(divisors.begin(), divisors.end());
     scaling.factor = std::round(scaling.factor * 1e4) / 1e4;
@@ -359,10 +367,11 @@ class FolderPlanner {
       prefix.clear();
     }
     std::string own(part);
-    if (const std::string_view norm = family_.gguf_ffn_norm; part.starts_with(norm) && part[norm.size()] == '.')
+    if (const std::string_view norm = family_.gguf_ffn_norm;
+        part.starts_with(norm) && part.substr(norm.size()).starts_with("."))
       own = "ffn_norm" + own.substr(norm.size());
     const FoundRule found = find_rule(family_.names, own);
-    if (found.rule == nullptr) {
+    if (found.rule == nullptr || own.find('.') == std::string::npos) {
       if (status_.ok()) {
         status_ = Status(Errc::kUnsupported, fmt::format("tensor {}: folders of the family {} have no such tensor",
                                                          corbel::detail::printable(canonical, 100), family_.name));
@@ -413,7 +422,7 @@ class FolderPlanner {
     const std::string_view part = name.starts_with("blk.") ? name.substr(name.find('.', 4) + 1) : name;
     const std::string_view stem = part.substr(0, part.rfind('.'));
     if (name.starts_with("blk.") && layer_of(name) >= spec_.layers.size()) {
-      layout_.notes.push_back("tensor \"" + corbel::detail::printable(name, 100) + "\" is left out");
+      if (++behind_ == 1) first_behind_ = name;
       return;
     }
     std::string target = name_of(name);
@@ -524,6 +533,8 @@ class FolderPlanner {
   KeyReader keys_;
   Status status_;
   json::Value config_;
+  std::size_t behind_ = 0;  // tensors of layers that the model does not have
+  std::string_view first_behind_;
   FolderLayout layout_;
 };
 
