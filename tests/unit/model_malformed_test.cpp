@@ -604,6 +604,7 @@ TEST_CASE("config.json states the text model in other ways too", "[model]") {
   loads({{"model_type", "mistral3"}, {"text_config", text}, {"tie_word_embeddings", true}});
   nlohmann::json other = plain;
   other["num_experts"] = 1;  // of a dense model
+  other["qk_rope_head_dim"] = 64;
   loads(other);
   other = plain;
   other["n_embed"] = other["hidden_size"];
@@ -647,11 +648,50 @@ TEST_CASE("models: yarn's whole attention factor is read from GGUF files", "[mod
   CHECK(factor("llama.rope.scaling.attn_factor") == Approx(0.5f * usual));
 }
 
+TEST_CASE("models: old GGUF files have a tensor for each expert", "[model]") {
+  const TinyModel tiny;
+  GgufWriter writer = tiny.writer();
+  writer.metadata().set("llama.expert_count", MetaValue::from_uint(3));
+  writer.metadata().set("llama.expert_used_count", MetaValue::from_uint(2));
+  const auto add = [&](const std::string& name, std::uint64_t rows, std::uint64_t cols) {
+    const std::uint64_t shape[] = {rows, cols};
+    REQUIRE(writer.add_f32(name, shape, TinyModel::random(rows * cols, 7, 0.3f)).ok());
+  };
+  for (std::uint32_t layer = 0; layer < tiny.layers; ++layer) {
+    const std::string block = "blk." + std::to_string(layer) + ".";
+    add(block + "ffn_gate_inp.weight", 3, tiny.hidden);
+    for (int expert = 0; expert < 3; ++expert) {
+      const std::string end = "." + std::to_string(expert) + ".weight";
+      add(block + "ffn_gate" + end, tiny.feed_forward, tiny.hidden);
+      add(block + "ffn_up" + end, tiny.feed_forward, tiny.hidden);
+      if (layer != 1 || expert != 2) add(block + "ffn_down" + end, tiny.hidden, tiny.feed_forward);
+    }
+  }
+  const Status incomplete = load(writer);
+  CHECK(incomplete.code() == Errc::kMissingTensor);
+  CHECK(incomplete.message().find("blk.1.ffn_down.2.weight") != std::string_view::npos);
+  add("blk.1.ffn_down.2.weight", tiny.hidden, tiny.feed_forward);
+  const Status whole = load(writer);
+  INFO(whole.message());
+  CHECK(whole.ok());
+}
+
 TEST_CASE("models: the list of families is up to date") {
   const std::string path = test_data("../../docs/reference/models.md");
   const std::string text = models::describe_architectures();
   if (std::getenv("CORBEL_WRITE_MODELS") != nullptr) std::ofstream(path) << text;
   CHECK(read_file(path) == text);
+}
+
+TEST_CASE("models: each row's defaults are an object of numbers and flags") {
+  for (const models::Architecture& row : models::architectures()) {
+    INFO(row.name << ": " << row.defaults);
+    const Result<json::Value> defaults = json::parse(row.defaults);
+    REQUIRE(defaults.ok());
+    REQUIRE(defaults->is_object());
+    for (const json::Value::Member& member : defaults->members())
+      CHECK((member.second.is_number() || member.second.type() == json::Type::kBool));
+  }
 }
 
 TEST_CASE("models: each row can be found by all its names") {

@@ -57,7 +57,7 @@ inline constexpr KeyNames kHfKeys[] = {
     {"use_parallel_residual", "use_parallel_residual parallel_attn"},
     {"rope.freq_base", "rope_theta rotary_emb_base"},
     {"rope.partial", "partial_rotary_factor rotary_pct rope_pct"},
-    {"rope.dimension_count", "rotary_dim qk_rope_head_dim"},
+    {"rope.dimension_count", "rotary_dim"},
 };
 
 inline std::string_view hf_names(std::string_view key) {

@@ -154,7 +154,7 @@ class SpecReader {
     LatentSpec& latent = spec_.latent;
     latent.q_rank = read_.count_or("attention.q_lora_rank", 0, 0, kMaxRank);
     latent.kv_rank = read_.count("attention.kv_lora_rank", 1, kMaxRank);
-    latent.rope_dim = read_.count("rope.dimension_count", 2, kMaxDim);
+    latent.rope_dim = read_.count(hf() ? "qk_rope_head_dim" : "rope.dimension_count", 2, kMaxDim);
     if (hf()) {
       latent.nope_dim = read_.count("qk_nope_head_dim", 1, kMaxDim);
       latent.value_dim = read_.count("v_head_dim", 1, kMaxDim);
@@ -267,7 +267,7 @@ class SpecReader {
     for (LayerSpec& layer : spec_.layers) layer.mixer = family_.mixer;
     read_windows();
     if (!read_.ok() || spec_.experts.route.experts == 0) return;
-    const std::uint32_t dense = read_.count_or("leading_dense_block_count", 0, 0, num_layers());
+    const std::uint32_t dense = read_.count_or("leading_dense_block_count", 0, 0, hf() ? 4096 : num_layers());
     const std::uint32_t step = hf() ? read_.count_or("decoder_sparse_step", 1, 1, 4096) : 1;
     const std::uint32_t frequency = hf() ? read_.count_or("moe_layer_freq", 1, 1, 4096) : 1;
     const std::vector<double> mlp_only = hf() ? read_.numbers("mlp_only_layers") : std::vector<double>();
@@ -405,8 +405,10 @@ class SpecReader {
 
   void read_rotary_dim(const RopeScaling& scaling) {
     const double part = scaling.partial != 0 ? scaling.partial : double{family_.rotary_part};
-    const auto fallback = static_cast<std::uint32_t>(part * static_cast<double>(spec_.head_dim) + 1e-6);
-    const std::uint32_t limit = family_.mixer == MixerKind::kLatentAttention ? spec_.latent.rope_dim : spec_.head_dim;
+    const bool latent = family_.mixer == MixerKind::kLatentAttention;
+    const std::uint32_t limit = latent ? spec_.latent.rope_dim : spec_.head_dim;
+    const auto of_head = static_cast<std::uint32_t>(part * static_cast<double>(spec_.head_dim) + 1e-6);
+    const std::uint32_t fallback = latent ? limit : of_head;
     spec_.rotary_dim = read_.count_or("rope.dimension_count", fallback, 1, 1u << 12);
     if (read_.ok() && (spec_.rotary_dim % 2 != 0 || spec_.rotary_dim > limit || spec_.rotary_dim == 0))
       read_.fail(Errc::kBadValue, fmt::format("{}: {} is not an even number up to the head size {}",

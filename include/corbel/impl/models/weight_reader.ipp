@@ -168,7 +168,13 @@ CORBEL_INLINE StoredTensor WeightReader::vector(const std::string& name, std::ui
 
 CORBEL_INLINE StoredTensor WeightReader::stacked(const std::string& name, std::uint64_t count, std::uint64_t rows,
                                                  std::uint64_t cols) {
-  const std::string pattern = finder_.name_of(name + ".weight");
+  std::string pattern = finder_.name_of(name + ".weight");
+  constexpr std::string_view kStacked = "_exps";
+  if (!is_hf() && name.ends_with(kStacked) && checkpoint_.find_tensor(pattern) == nullptr) {
+    // Old GGUF files have a tensor for each expert.
+    const std::string single = name.substr(0, name.size() - kStacked.size()) + ".{}.weight";
+    if (checkpoint_.find_tensor(detail::numbered(single, 0)) != nullptr) pattern = single;
+  }
   if (pattern.find("{}") == std::string::npos) return plain(pattern, {count, rows, cols}, count * rows, cols, false);
   std::vector<hal::WeightPart> parts;
   StoredTensor result;
