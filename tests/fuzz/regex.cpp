@@ -195,7 +195,8 @@ class Backtracker {
     }
     const auto more = [&] {
       return count < node.most && try_node(node.parts[0], at, [&](std::size_t to) {
-               if (to == at && count >= node.least) return next(to);  // a round that took nothing ends the loop
+               // A round that took nothing ends the loop; '+' is a round and a loop.
+               if (to == at && (count >= node.least || node.most != kForever)) return next(to);
                return try_repeat(node, count + 1, to, next);
              });
     };

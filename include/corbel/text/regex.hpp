@@ -4,6 +4,10 @@
 // A match is looked for by backtracking that never takes the same way twice: states that failed at a position are
 // remembered, also from one match to the next (as in RE2's BitState, Cox 2010). Only lookaround and atomic groups are
 // outside of this; a budget of steps bounds them.
+//
+// A round of a repeat that took nothing ends the repeat, so what follows from a place depends on which of the loops
+// around it took something in their round so far. An outer loop took whatever an inner one took: a state is the
+// instruction, the position and how many of the loops around it, from the innermost out, took nothing yet.
 #pragma once
 
 #include <corbel/config.hpp>
@@ -45,14 +49,16 @@ class CORBEL_API Regex {
  public:
   /// kUnsupported for a construct outside the subset (back-references, subexpression calls, conditionals, absence,
   /// \G \K \X, loops in lookbehind), kBadValue for what is no pattern, kBadUtf8, kLimitExceeded beyond kMaxPattern or
-  /// kMaxInstructions (bounded repeats count as often as they say), kDepthExceeded beyond kMaxDepth groups in each
-  /// other. Messages give the byte offset in the pattern.
+  /// kMaxInstructions (bounded repeats count as often as they say) or kMaxColumns (choices, each counted once more for
+  /// every repeat around it whose body can be empty), kDepthExceeded beyond kMaxDepth groups in each other.
+  /// Messages give the byte offset in the pattern.
   static Result<Regex> compile(std::string_view pattern);
 
   std::uint64_t memory_bytes() const noexcept;
 
   static constexpr std::size_t kMaxPattern = 1 << 16;
   static constexpr std::size_t kMaxInstructions = 1 << 14;
+  static constexpr std::uint32_t kMaxColumns = 1 << 14;
   static constexpr std::size_t kMaxRanges = 1 << 18;
   static constexpr std::uint32_t kMaxRepeat = 1000;
   static constexpr std::uint32_t kMaxDepth = 32;
@@ -73,15 +79,16 @@ class CORBEL_API Regex {
     std::uint32_t y = 0;               // second choice
     std::uint32_t least = 0;           // of a run; code points that a look behind covers
     std::uint32_t most = 0;
-    std::uint32_t column = kNoColumn;  // of remembered states
+    std::uint32_t column = 0;      // the first of its remembered states: all loops around it took something
+    std::uint32_t loop = kNoLoop;  // the innermost around it whose body can be empty
   };
-  static constexpr std::uint32_t kNoColumn = ~std::uint32_t{0};
+  static constexpr std::uint32_t kNoLoop = ~std::uint32_t{0};
   static constexpr std::uint32_t kForever = ~std::uint32_t{0};
 
   std::vector<Instruction> program_;
   std::vector<CodePointSet> sets_;
   std::uint32_t columns_ = 0;
-  std::uint32_t loops_ = 0;  // whose body can be empty
+  std::vector<std::uint32_t> outer_;  // of each loop whose body can be empty: the next such loop around it, or kNoLoop
   std::uint32_t word_set_ = 0;
   bool any_first_ = true;              // a match can begin with anything, or be empty
   std::uint64_t first_ascii_[2] = {};  // else: what of ASCII it can begin with
@@ -118,6 +125,7 @@ class CORBEL_API RegexMatcher {
   bool look(const Regex::Instruction& instruction, std::uint32_t pc, std::size_t at);
   bool holds(Regex::Assert assertion, std::size_t at) const;
   bool enter(std::uint32_t column, std::size_t at);
+  bool enter(const Regex::Instruction& instruction, std::size_t at);
   void forget(std::size_t at);
   std::size_t before(std::size_t at) const noexcept;
   bool word_at(std::size_t at) const;

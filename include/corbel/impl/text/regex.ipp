@@ -37,7 +37,7 @@ CORBEL_INLINE void RegexMatcher::reset(std::string_view text) {
   blocks_.clear();
   blocks_.resize(text.size() / regex_detail::kBlock + 1);
   first_block_ = 0;
-  entered_.assign(regex_->loops_, 0);
+  entered_.assign(regex_->outer_.size(), 0);
   text_ = text;
   start_ = 0;
   last_end_ = kNone;
@@ -65,12 +65,28 @@ CORBEL_INLINE bool RegexMatcher::enter(std::uint32_t column, std::size_t at) {
   return true;
 }
 
+// False where the instruction was entered before with the same loops around it that took nothing yet.
+CORBEL_INLINE bool RegexMatcher::enter(const Regex::Instruction& instruction, std::size_t at) {
+  std::uint32_t column = instruction.column;
+  for (std::uint32_t loop = instruction.loop; loop != Regex::kNoLoop && entered_[loop] == at;) {
+    loop = regex_->outer_[loop];
+    ++column;
+    ++steps_;
+  }
+  return enter(column, at);
+}
+
 // A match ended here: the states on its way did not fail.
 CORBEL_INLINE void RegexMatcher::forget(std::size_t at) {
   std::vector<std::uint64_t>& block = blocks_[at / regex_detail::kBlock];
   if (block.empty()) return;
   const std::size_t bit = at % regex_detail::kBlock * regex_->columns_;
-  for (std::size_t i = bit; i < bit + regex_->columns_; ++i) block[i >> 6] &= ~(std::uint64_t{1} << (i & 63));
+  const std::size_t end = bit + regex_->columns_;
+  for (std::size_t i = bit; i < end;) {
+    const bool whole = (i & 63) == 0 && end - i >= 64;
+    block[i >> 6] &= whole ? 0 : ~(std::uint64_t{1} << (i & 63));
+    i += whole ? 64 : 1;
+  }
 }
 
 CORBEL_INLINE std::size_t RegexMatcher::before(std::size_t at) const noexcept {
@@ -147,7 +163,7 @@ CORBEL_INLINE std::size_t RegexMatcher::run(std::uint32_t pc, std::size_t at, st
         break;
       }
       case Regex::Op::kRun: {
-        if (remember && !enter(instruction.column, at)) {
+        if (remember && !enter(instruction, at)) {
           failed = true;
           break;
         }
@@ -160,7 +176,8 @@ CORBEL_INLINE std::size_t RegexMatcher::run(std::uint32_t pc, std::size_t at, st
         for (; count < most && end < text_.size(); ++count) {
           const detail::CodePoint point = regex_detail::decode(text_, end);
           if (!set.contains(point.value)) break;
-          // From a place where this run failed before, what follows failed as well.
+          // From a place where this run failed before, what follows failed as well. With what was taken up to there,
+          // all loops around it took something.
           if (endless && remember && instruction.mode != Regex::Mode::kLazy &&
               !enter(instruction.column, end + point.length)) {
             if (instruction.mode == Regex::Mode::kPossessive) failed = true;
@@ -187,7 +204,7 @@ CORBEL_INLINE std::size_t RegexMatcher::run(std::uint32_t pc, std::size_t at, st
         break;
       }
       case Regex::Op::kSplit:
-        if (remember && !enter(instruction.column, at)) {
+        if (remember && !enter(instruction, at)) {
           failed = true;
           break;
         }

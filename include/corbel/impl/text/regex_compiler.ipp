@@ -668,7 +668,15 @@ class RegexCompiler {
       fail(Errc::kLimitExceeded, fmt::format("more than {} instructions", Regex::kMaxInstructions));
       return 0;
     }
-    if (instruction.op == Op::kSplit || instruction.op == Op::kRun) instruction.column = regex_.columns_++;
+    if (instruction.op == Op::kSplit || instruction.op == Op::kRun) {
+      instruction.column = regex_.columns_;
+      instruction.loop = loop_;
+      regex_.columns_ += 1 + loop_depth_;
+      if (regex_.columns_ > Regex::kMaxColumns) {
+        fail(Errc::kLimitExceeded, fmt::format("more than {} choices in loops", Regex::kMaxColumns));
+        return 0;
+      }
+    }
     regex_.program_.push_back(instruction);
     return static_cast<std::uint32_t>(regex_.program_.size() - 1);
   }
@@ -748,6 +756,22 @@ class RegexCompiler {
     }
   }
 
+  // Around a round that can take nothing.
+  Regex::Instruction enter_loop() {
+    Regex::Instruction enter;
+    enter.op = Op::kEnter;
+    enter.x = static_cast<std::uint32_t>(regex_.outer_.size());
+    push(enter);
+    regex_.outer_.push_back(loop_);
+    loop_ = enter.x;
+    ++loop_depth_;
+    return enter;
+  }
+  void leave_loop() {
+    loop_ = regex_.outer_[loop_];
+    --loop_depth_;
+  }
+
   void repeat(const Node& node) {
     if (node.most == 0) return;
     if (nodes_[node.child].kind == Kind::kSet) {
@@ -770,35 +794,45 @@ class RegexCompiler {
       atomic = push(instruction);
     }
     const bool lazy = node.mode == Mode::kLazy;
-    for (std::uint32_t i = 0; i < node.least && status_.ok(); ++i) emit(node.child);
-    if (node.most == Regex::kForever) {
-      const bool can_be_empty = width_of(node.child).least == 0;
-      const std::uint32_t split = push_split();
-      Regex::Instruction loop;
-      loop.op = Op::kEnter;
-      loop.x = regex_.loops_;
-      loop.y = split;
-      if (can_be_empty) {
-        ++regex_.loops_;
-        push(loop);
-      }
+    const bool can_be_empty = width_of(node.child).least == 0;
+    std::vector<std::uint32_t> splits;
+    std::vector<std::uint32_t> leaves;  // jumps of rounds that took nothing
+    // A round that takes nothing ends the repeat, be it one that must be; not that of '+', which is one before a loop.
+    const auto round = [&](bool counts) {
+      if (!counts || !can_be_empty) return emit(node.child);
+      Regex::Instruction again = enter_loop();
       emit(node.child);
-      loop.op = Op::kAgain;
+      leave_loop();
+      again.op = Op::kAgain;
+      again.y = here() + 2;
+      push(again);
+      leaves.push_back(here());
+      push_jump(0);
+    };
+    if (node.most == Regex::kForever) {
+      for (std::uint32_t i = 0; i < node.least && status_.ok(); ++i) round(node.least > 1);
+      const std::uint32_t split = push_split();
+      splits.push_back(split);
       if (can_be_empty) {
-        push(loop);
+        Regex::Instruction again = enter_loop();
+        emit(node.child);
+        leave_loop();
+        again.op = Op::kAgain;
+        again.y = split;
+        push(again);
       } else {
+        emit(node.child);
         push_jump(split);
       }
-      if (status_.ok()) aim(split, split + 1, here(), lazy);
     } else {
-      std::vector<std::uint32_t> splits;
-      for (std::uint32_t i = node.least; i < node.most && status_.ok(); ++i) {
-        splits.push_back(push_split());
-        emit(node.child);
+      for (std::uint32_t i = 0; i < node.most && status_.ok(); ++i) {
+        if (i >= node.least) splits.push_back(push_split());
+        round(i + 1 < node.most);
       }
-      if (!status_.ok()) return;
-      for (const std::uint32_t split : splits) aim(split, split + 1, here(), lazy);
     }
+    if (!status_.ok()) return;
+    for (const std::uint32_t split : splits) aim(split, split + 1, here(), lazy);
+    for (const std::uint32_t leave : leaves) regex_.program_[leave].x = here();
     if (node.mode == Mode::kPossessive && status_.ok()) {
       push({});
       if (status_.ok()) regex_.program_[atomic].x = here();
@@ -853,6 +887,8 @@ class RegexCompiler {
   std::size_t ranges_ = 0;
   std::uint32_t quantifiers_in_row_ = 0;
   std::size_t last_quantifier_end_ = ~std::size_t{0};
+  std::uint32_t loop_ = Regex::kNoLoop;  // the innermost around what is emitted whose body can be empty
+  std::uint32_t loop_depth_ = 0;
   Regex regex_;
 };
 
@@ -861,6 +897,7 @@ CORBEL_INLINE Result<Regex> Regex::compile(std::string_view pattern) { return Re
 CORBEL_INLINE std::uint64_t Regex::memory_bytes() const noexcept {
   std::uint64_t bytes = sizeof(*this) + program_.capacity() * sizeof(Instruction);
   for (const CodePointSet& set : sets_) bytes += sizeof(set) + set.ranges.capacity() * sizeof(CodePointSet::Range);
+  bytes += outer_.capacity() * sizeof(std::uint32_t);
   return bytes;
 }
 
