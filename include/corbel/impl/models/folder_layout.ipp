@@ -16,6 +16,7 @@
 #include <corbel/models/weight_reader.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -134,9 +135,10 @@ class FolderPlanner {
   void text(const char* key, const char* value) { put(key, json::Value::string(value)); }
   // A float32 as a person would have written it.
   static double plain(float value) {
-    char digits[32];
-    *fmt::format_to_n(digits, sizeof digits - 1, "{}", value).out = '\0';
-    return std::strtod(digits, nullptr);
+    const std::string digits = fmt::format("{}", value);
+    double written = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), written);
+    return written;
   }
 
   void add_config() {
