@@ -84,8 +84,8 @@ class [[nodiscard]] CORBEL_API Status {
   Errc code() const noexcept { return code_; }
   /// The message; empty when ok. Lives as long as this Status (copies share it).
   std::string_view message() const noexcept;
-  /// The same error with `place` and ": " before its message; as it is where the message begins with this place already,
-  /// or with a file in it ("place/file"). No-op when ok.
+  /// The same error with `place` and ": " before its message; as it is where the message begins with this place
+  /// already, or with a file in it ("place/file"). No-op when ok.
   Status with_place(std::string_view place) const noexcept;
 
  private:

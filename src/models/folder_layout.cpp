@@ -1,3 +1,2 @@
-#include <corbel/models/folder_layout.hpp>
-
 #include <corbel/impl/models/folder_layout.ipp>
+#include <corbel/models/folder_layout.hpp>

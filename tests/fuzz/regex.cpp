@@ -257,7 +257,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (input.byte() % 2 == 1) {
     const std::string_view rest = input.rest();
     const std::size_t end = rest.find('\0');
-    std::string text(end == rest.npos ? "Hello hello, world's 12345\n\n  aaaaaaaaaaaaaaaaaaaa \xC3\xA4\xE4\xB8\xAD" : rest.substr(end + 1));
+    std::string text(end == rest.npos ? "Hello hello, world's 12345\n\n  aaaaaaaaaaaaaaaaaaaa \xC3\xA4\xE4\xB8\xAD"
+                                      : rest.substr(end + 1));
     if (!detail::is_utf8(text)) return 0;
     text.resize(std::min<std::size_t>(text.size(), 2000));
     if (!detail::is_utf8(text)) return 0;

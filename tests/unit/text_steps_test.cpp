@@ -301,6 +301,7 @@ TEST_CASE("patterns that are none, or not supported", "[regex]") {
       {"\xFF", Errc::kBadUtf8},
       {"a{1,1000000}", Errc::kLimitExceeded},
       {"((((a{99}){99}){99}){99})", Errc::kLimitExceeded},
+      {"((((){999}){999}){999}){999}", Errc::kLimitExceeded},
       {std::string(100000, 'a'), Errc::kLimitExceeded},
       {repeated("(?:", 30) + "(?:a?){1000}" + repeated(")*", 30), Errc::kLimitExceeded},
       {std::string(40, '(') + "a" + std::string(40, ')'), Errc::kDepthExceeded},

@@ -23,15 +23,16 @@ struct GenerationDefaults {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
-  /// A line for each token of config.json that the vocabulary does not have, which is left out: files that were made from
-  /// others keep such.
+  /// A line for each token of config.json that the vocabulary does not have, which is left out: files that were made
+  /// from others keep such.
   std::vector<std::string> ignored;
 };
 
 /// Reads and checks generation_config.json and, for each value that is not there, config.json; of GGUF the keys
 /// general.sampling.* and tokenizer.ggml.*_token_id. Errors name file and key: the JSON errors, type_mismatch,
 /// bad_value (temperature below 0, top_p or min_p outside [0, 1], repetition_penalty not above 0), vocab_invalid (a
-/// token of generation_config.json beyond the `vocab_size` that config.json states, or one below 0), limit_exceeded (more than 1024 tokens that end a reply).
+/// token of generation_config.json beyond the `vocab_size` that config.json states, or one below 0), limit_exceeded
+/// (more than 1024 tokens that end a reply).
 CORBEL_API Result<GenerationDefaults> read_generation_defaults(const Checkpoint& checkpoint);
 
 CORBEL_NAMESPACE_END

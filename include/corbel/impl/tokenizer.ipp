@@ -17,7 +17,9 @@
 CORBEL_NAMESPACE_BEGIN
 namespace detail {
 
-CORBEL_INLINE Status no_tokenizer() { return Status(Errc::kInvalidArgument, "tokenizer: empty; the checkpoint has none (a folder needs tokenizer.json)"); }
+CORBEL_INLINE Status no_tokenizer() {
+  return Status(Errc::kInvalidArgument, "tokenizer: empty; the checkpoint has none (a folder needs tokenizer.json)");
+}
 
 CORBEL_INLINE Status bad_token(TokenId id, std::size_t size) {
   return Status(Errc::kInvalidArgument, fmt::format("token id {}: expected 0 to {}", id, size - 1));

@@ -125,7 +125,7 @@ class CORBEL_API RegexMatcher {
   bool look(const Regex::Instruction& instruction, std::uint32_t pc, std::size_t at);
   bool holds(Regex::Assert assertion, std::size_t at) const;
   bool enter(std::uint32_t column, std::size_t at);
-  bool enter(const Regex::Instruction& instruction, std::size_t at);
+  std::uint32_t column(const Regex::Instruction& instruction, std::size_t at);
   void forget(std::size_t at);
   std::size_t before(std::size_t at) const noexcept;
   bool word_at(std::size_t at) const;

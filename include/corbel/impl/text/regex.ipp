@@ -65,15 +65,14 @@ CORBEL_INLINE bool RegexMatcher::enter(std::uint32_t column, std::size_t at) {
   return true;
 }
 
-// False where the instruction was entered before with the same loops around it that took nothing yet.
-CORBEL_INLINE bool RegexMatcher::enter(const Regex::Instruction& instruction, std::size_t at) {
+// Of the state that `at` has with what the loops around it took.
+CORBEL_INLINE std::uint32_t RegexMatcher::column(const Regex::Instruction& instruction, std::size_t at) {
   std::uint32_t column = instruction.column;
-  for (std::uint32_t loop = instruction.loop; loop != Regex::kNoLoop && entered_[loop] == at;) {
+  for (std::uint32_t loop = instruction.loop; loop != Regex::kNoLoop && entered_[loop] == at; ++column) {
     loop = regex_->outer_[loop];
-    ++column;
     ++steps_;
   }
-  return enter(column, at);
+  return column;
 }
 
 // A match ended here: the states on its way did not fail.
@@ -163,7 +162,7 @@ CORBEL_INLINE std::size_t RegexMatcher::run(std::uint32_t pc, std::size_t at, st
         break;
       }
       case Regex::Op::kRun: {
-        if (remember && !enter(instruction, at)) {
+        if (remember && !enter(column(instruction, at), at)) {
           failed = true;
           break;
         }
@@ -204,7 +203,7 @@ CORBEL_INLINE std::size_t RegexMatcher::run(std::uint32_t pc, std::size_t at, st
         break;
       }
       case Regex::Op::kSplit:
-        if (remember && !enter(instruction, at)) {
+        if (remember && !enter(column(instruction, at), at)) {
           failed = true;
           break;
         }
