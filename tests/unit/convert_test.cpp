@@ -1,9 +1,9 @@
 // convert: what it writes reads back as the same model, whichever container it came from.
 #include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/checkpoint/safetensors_writer.hpp>
-#include <corbel/impl/models/folder_tokenizer.ipp>
 #include <corbel/model.hpp>
 #include <corbel/models/convert.hpp>
+#include <corbel/models/folder_layout.hpp>
 #include <corbel/models/model_spec.hpp>
 
 #include <catch2/catch.hpp>
@@ -449,7 +449,7 @@ TEST_CASE("convert: a folder comes back from GGUF with its own names and values"
 TEST_CASE("convert: vocabularies of GGUF files as tokenizer.json") {
   using corbel::Tokenizer;
   const auto written = [](const corbel::Metadata& metadata) -> corbel::Result<Tokenizer> {
-    auto documents = corbel::models::detail::TokenizerDocumentWriter(metadata).write();
+    auto documents = corbel::models::tokenizer_documents(metadata);
     if (!documents.ok()) return documents.status();
     corbel::TokenizerDocuments texts;
     texts.tokenizer_json = (*documents)[0].second;

@@ -1,7 +1,7 @@
 // Checkpoints whose container is sound and whose meaning is not: cases G080 to G097 of the malformed-file list
 // (docs/reference/errors.md).
 #include <corbel/checkpoint/safetensors_writer.hpp>
-#include <corbel/impl/models/key_reader.ipp>
+#include <corbel/impl/models/config_types.ipp>
 
 #include <algorithm>
 #include <catch2/catch.hpp>

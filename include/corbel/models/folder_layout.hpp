@@ -27,6 +27,11 @@ struct FolderLayout {
 /// say; the errors of read_model_spec. A tokenizer that tokenizer.json cannot say is left out, with a note.
 CORBEL_API Result<FolderLayout> plan_folder_layout(const Checkpoint& checkpoint);
 
+/// tokenizer.json and tokenizer_config.json (names and texts) of the tokenizer that the keys of a GGUF file describe,
+/// read back and compared. kUnsupported for kinds other than "gpt2" and "llama", and where the documents would give
+/// other ids; the errors of Tokenizer::from_checkpoint.
+CORBEL_API Result<std::vector<std::pair<std::string, std::string>>> tokenizer_documents(const Metadata& metadata);
+
 }  // namespace models
 CORBEL_NAMESPACE_END
 

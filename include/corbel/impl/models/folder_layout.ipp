@@ -503,7 +503,7 @@ class FolderPlanner {
     const Metadata& metadata = checkpoint_.metadata();
     const Result<std::string_view> kind = metadata.get_string_or("tokenizer.ggml.model", "none");
     if (kind.ok() && *kind != "none" && *kind != "no_vocab") {
-      auto documents = TokenizerDocumentWriter(metadata).write();
+      auto documents = tokenizer_documents(metadata);
       if (documents.ok()) {
         for (auto& document : *documents) layout_.documents.push_back(std::move(document));
       } else {
@@ -562,6 +562,10 @@ CORBEL_INLINE Result<FolderLayout> plan_folder_layout(const Checkpoint& checkpoi
       return program.status().with_place("as a folder");
     return layout;
   });
+}
+
+CORBEL_INLINE Result<std::vector<std::pair<std::string, std::string>>> tokenizer_documents(const Metadata& metadata) {
+  return corbel::detail::guard([&] { return detail::TokenizerDocumentWriter(metadata).write(); });
 }
 
 }  // namespace models
