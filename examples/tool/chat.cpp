@@ -71,7 +71,7 @@ void expect_reply() {
 corbel::Next show(const corbel::TokenEvent& event) {
   streaming = true;
   print(event.text);
-  std::fflush(stdout);
+  flush_stdout();
   return interrupted ? corbel::Next::kStop : corbel::Next::kContinue;
 }
 
@@ -136,7 +136,7 @@ void answer(Partner& partner, const std::string& text) {
   expect_reply();
   const corbel::Result<corbel::GenerateResult> reply = partner.reply(text);
   if (streaming) print("\n");
-  std::fflush(stdout);
+  flush_stdout();
   if (!reply.ok() && interrupted && reply.status().code() == corbel::Errc::kCancelled)
     throw WorkError("stopped before the first token");
   check(reply.status());

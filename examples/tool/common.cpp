@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <unistd.h>
 
@@ -113,6 +114,26 @@ void OutFile::close() {
   std::FILE* file = std::exchange(file_, nullptr);
   if ((file == stdout ? std::fflush(file) : std::fclose(file)) != 0)
     throw WorkError(path_ + ": writing failed: " + std::strerror(errno));
+}
+
+void refuse_input_as_output(const std::string& out, const std::string& model, const std::string& other) {
+  namespace fs = std::filesystem;
+  if (out.empty() || out == "-") return;
+  std::vector<fs::path> inputs = {model, other};
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model, error)) {
+    const std::string ending = entry.path().extension().string();
+    if (ending == ".json" || ending == ".safetensors" || ending == ".jinja") inputs.push_back(entry.path());
+  }
+  for (const fs::path& input : inputs) {
+    std::error_code ignored;  // also where one of them is not there
+    if (!input.empty() && fs::equivalent(input, out, ignored))
+      throw WorkError(out + ": the output is a file that is read");
+  }
+}
+
+void flush_stdout() {
+  if (std::fflush(stdout) != 0) throw WorkError(std::string("writing to stdout failed: ") + std::strerror(errno));
 }
 
 void print(std::string_view text) {

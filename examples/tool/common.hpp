@@ -121,8 +121,14 @@ class OutFile {
   std::FILE* file_;
 };
 
+/// Refuses an output that is one of the files that are read: `model`, a file or the documents and weights of a folder,
+/// or `other` (a path, or empty).
+void refuse_input_as_output(const std::string& out, const std::string& model, const std::string& other = {});
+
 /// stdout, byte by byte as given.
 void print(std::string_view text);
+/// Errors of stdout that were not seen yet are seen here.
+void flush_stdout();
 std::string read_file(const std::string& path);
 std::string read_stdin();
 

@@ -1,8 +1,14 @@
 // corbel inspect: what is in a model file or folder, what it would take in memory, and the program it becomes. Loads no
 // weights.
+#include <corbel/models/build.hpp>
+#include <corbel/models/quantized_linear.hpp>
+
 #include <algorithm>
+#include <charconv>
 #include <cinttypes>
 #include <map>
+#include <optional>
+#include <tuple>
 
 #include "common.hpp"
 
@@ -335,13 +341,79 @@ std::string print_text(const corbel::Checkpoint& checkpoint, const corbel::Conte
   return summary.problem;
 }
 
+/// The rows and columns of a linear of the model: the parts of its program that read the module's tensors.
+std::pair<std::uint64_t, std::uint64_t> size_of_linear(const corbel::hal::Program& program, const std::string& module) {
+  std::uint64_t rows = 0, cols = 0;
+  for (const corbel::hal::WeightSpec& weight : program.weights) {
+    if ((weight.uses & corbel::hal::kUseVector) != 0) continue;
+    for (const corbel::hal::WeightPart& part : weight.parts) {
+      const std::string_view name = part.name;
+      if (!name.starts_with(module) || name.size() == module.size()) continue;
+      const std::string_view rest = name.substr(module.size());
+      if ((rest[0] != '.' && rest[0] != '_') || rest.find('.', 1) != std::string_view::npos) continue;
+      rows += part.rows;
+      cols = part.cols;
+    }
+  }
+  return {rows, cols};
+}
+
+/// NAME.weight of a quantized Hugging Face checkpoint, dequantized, [out, in]; nothing where NAME is not quantized.
+/// Experts that are one tensor have their number before the last part of the name.
+std::optional<std::vector<float>> quantized_weight(const corbel::Checkpoint& checkpoint, const std::string& name) {
+  const auto quantized = corbel::models::QuantizedCheckpoint::open(checkpoint).value();
+  if (!quantized) return std::nullopt;
+  std::string module = name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+  const std::size_t number = module.find(".experts.") + 9;
+  const std::size_t end = number < 9 ? std::string::npos : module.find('.', number);
+  std::uint64_t expert = 0;
+  std::string first = module;  // of its experts, whose parts stand for all
+  if (end != std::string::npos) {
+    const auto parsed = std::from_chars(module.data() + number, module.data() + end, expert);
+    if (parsed.ec != std::errc() || parsed.ptr != module.data() + end) return std::nullopt;
+    first.replace(number, end - number, "0");
+    if (!quantized->has(module)) module.erase(number, end - number + 1);
+  }
+  if (!quantized->has(module)) return std::nullopt;
+  const corbel::models::ModelSpec spec = corbel::models::read_model_spec(checkpoint).value();
+  const corbel::hal::Program program = corbel::models::build_program(checkpoint, spec).value();
+  auto [rows, cols] = size_of_linear(program, module);
+  const bool stacked = end != std::string::npos && module.size() < first.size() - 1;
+  const std::uint64_t experts = std::max<std::uint64_t>(spec.experts.route.experts, 1);
+  if (rows == 0 && end != std::string::npos) {
+    std::tie(rows, cols) = size_of_linear(program, first);
+    rows /= experts;
+  }
+  if (rows == 0) throw WorkError(checkpoint.name() + ": \"" + name + "\" is no linear of the model");
+  const corbel::models::QuantizedLinear linear = quantized->linear(module, rows, cols).value();
+  const std::uint64_t wanted = stacked ? rows / experts : rows, begin = stacked ? expert * wanted : 0;
+  if (begin + wanted > rows)
+    throw WorkError(checkpoint.name() + ": \"" + name + "\": there are " + std::to_string(experts) + " experts");
+  std::vector<std::byte> bytes(static_cast<std::size_t>(wanted * linear.part.row_bytes()));
+  check(linear.part.source->read(begin * linear.part.row_bytes(), bytes));
+  std::vector<float> values(static_cast<std::size_t>(wanted * cols));
+  const corbel::DTypeTraits& type = corbel::traits(linear.part.dtype);
+  type.dequantize(bytes.data(), values.data(), values.size() / type.block_elements);
+  if (linear.permutation.empty()) return values;
+  std::vector<float> ordered(values.size());
+  for (std::size_t at = 0; at < values.size(); at += static_cast<std::size_t>(cols))
+    for (std::size_t c = 0; c < cols; ++c) ordered[at + linear.permutation[c]] = values[at + c];
+  return ordered;
+}
+
+std::vector<float> read_weight(const corbel::Checkpoint& checkpoint, const std::string& name) {
+  if (std::optional<std::vector<float>> values = quantized_weight(checkpoint, name)) return *std::move(values);
+  const corbel::TensorInfo* tensor = checkpoint.find_tensor(name);
+  if (tensor == nullptr) throw WorkError(checkpoint.name() + ": has no tensor \"" + name + "\"");
+  return checkpoint.read_f32(*tensor).value();
+}
+
 void run(const Options& options) {
   const corbel::Context context = make_context(options.run);
   const corbel::Checkpoint checkpoint = corbel::Checkpoint::open(options.model, context).value();
   if (!options.tensor.empty()) {
-    const corbel::TensorInfo* tensor = checkpoint.find_tensor(options.tensor);
-    if (tensor == nullptr) throw WorkError(options.model + ": has no tensor \"" + options.tensor + "\"");
-    const std::vector<float> values = checkpoint.read_f32(*tensor).value();
+    const std::vector<float> values = read_weight(checkpoint, options.tensor);
+    refuse_input_as_output(options.out, options.model);
     OutFile out(options.out);
     out.write(values);
     out.close();
@@ -366,7 +438,9 @@ void add_inspect(CLI::App& app, Action& action) {
   verb->add_option("--plan", options->plan_tokens, "Bytes that loading and a cache of N tokens would take")
       ->check(number_in(1, 1 << 26));
   verb->add_flag("--json", options->json, "For machines");
-  CLI::Option* tensor = verb->add_option("--tensor", options->tensor, "Write this tensor as little-endian float32");
+  CLI::Option* tensor =
+      verb->add_option("--tensor", options->tensor,
+                       "Write this tensor as little-endian float32; NAME.weight of a quantized linear dequantized");
   CLI::Option* out = verb->add_option("--out", options->out, "Where --tensor goes");
   tensor->needs(out);
   out->needs(tensor);

@@ -77,6 +77,7 @@ int run_on(const corbel::Model<B>& model, const Options& options, std::span<cons
 void run(const Options& options) {
   if (options.out.empty() && options.greedy == 0 && isatty(STDOUT_FILENO) == 1)
     throw UsageError("logits: give --out FILE or --greedy N, or send stdout to a file");
+  refuse_input_as_output(options.out, options.model, options.ids);
   const std::vector<corbel::TokenId> ids = read_ids(options.ids);
   const corbel::Context context = make_context(options.run);
   load_model(options.model, options.run, context).visit([&](const auto& model) { return run_on(model, options, ids); });

@@ -143,6 +143,8 @@ timeout 60 "$corbel" inspect "$tiny" > /dev/full 2> "$work/err"
 check "a full disk behind stdout: exit code 1" test $? == 1
 timeout 60 "$corbel" --help > /dev/full 2> "$work/err"
 check "a full disk behind --help: exit code 1" test $? == 1
+timeout 60 "$corbel" chat "$tiny" --prompt Hi --max-tokens 3 > /dev/full 2> "$work/err"
+check "a full disk behind chat: exit code 1" test $? == 1
 timeout 60 "$corbel" tokenize "$tiny" > /dev/full 2> "$work/err" < /dev/null
 check "a full disk behind a short output: the reason" grep -q "No space left" "$work/err"
 : > "$work/x.jinja"
@@ -167,6 +169,19 @@ succeeds "inspect --tensor" inspect "$tiny" --tensor output_norm.weight --out "$
 run inspect "$tiny" --tensor output_norm.weight --out -
 check "inspect --tensor --out -: stdout" cmp "$work/out" "$work/norm"
 check "inspect --tensor: whole float32 values" test $(($(stat -c %s "$work/norm") % 4)) == 0 -a -s "$work/norm"
+cp "$tiny" "$work/own.gguf"
+fails 1 "output is a file that is read" "inspect --out onto the model" inspect "$work/own.gguf" --tensor output_norm.weight --out "$work/own.gguf"
+echo "[1, 2]" > "$work/own.json"
+fails 1 "output is a file that is read" "logits --out onto the model" logits "$work/own.gguf" --ids "$work/own.json" --out "$work/own.gguf"
+fails 1 "output is a file that is read" "logits --out onto the ids" logits "$work/own.gguf" --ids "$work/own.json" --out "$work/own.json"
+check "--out onto an input: it is as before" cmp "$tiny" "$work/own.gguf"
+for folder in tests/data/golden_quantized/*; do
+  for name in $(head -c 8000 "$folder/golden.safetensors" | grep -ao '"dequant\.[^"]*"' | tr -d '"'); do
+    succeeds "inspect --tensor: $name" inspect "$folder/golden.safetensors" --tensor "$name" --out "$work/expected"
+    succeeds "inspect --tensor: $(basename "$folder") ${name#dequant.}" inspect "$folder" --tensor "${name#dequant.}" --out "$work/weight"
+    check "inspect --tensor: $(basename "$folder") ${name#dequant.} is dequantized" cmp "$work/expected" "$work/weight"
+  done
+done
 
 # --- convert -----------------------------------------------------------------------------------------------------------
 
