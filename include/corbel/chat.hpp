@@ -5,6 +5,7 @@
 //   auto prompt = chat->render(messages);                     // segments; tokenizer.encode(*prompt) gives ids
 #pragma once
 
+#include <corbel/checkpoint/chat_templates.hpp>
 #include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/checkpoint/json.hpp>
 #include <corbel/config.hpp>
@@ -46,19 +47,6 @@ struct RenderOptions {
   /// negative.
   std::int64_t now = -1;
 };
-
-/// A chat template of a checkpoint as its files have it. The one without a name of its own is "default".
-struct NamedTemplate {
-  std::string name;
-  std::string source;
-};
-
-/// All templates of a checkpoint, "default" first, then by name; empty where there is none. Of a Hugging Face folder:
-/// chat_template.jinja and additional_chat_templates/NAME.jinja, else `chat_template` of tokenizer_config.json (a text,
-/// or a list of names and templates), else of chat_template.json; of GGUF: tokenizer.chat_template and
-/// tokenizer.chat_template.NAME. Errors of Checkpoint::document and of JSON, kTypeMismatch, kDuplicate, kLimitExceeded
-/// (more than 64).
-CORBEL_API Result<std::vector<NamedTemplate>> read_chat_templates(const Checkpoint& checkpoint);
 
 namespace text {
 class CompiledTemplate;

@@ -57,6 +57,7 @@ inline std::uint64_t source_bytes(const hal::Program& program) {
 /// Whether a checkpoint has a tokenizer at all; a GGUF file must, or say that it has none.
 inline bool has_tokenizer(const Checkpoint& checkpoint) {
   if (checkpoint.format() == CheckpointFormat::kGguf) {
+    if (checkpoint.metadata().find("tokenizer.huggingface.json") != nullptr) return true;
     const Result<std::string_view> kind = checkpoint.metadata().get_string("tokenizer.ggml.model");
     return !kind.ok() || (*kind != "no_vocab" && *kind != "none");
   }

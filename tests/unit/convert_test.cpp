@@ -1,4 +1,6 @@
 // convert: what it writes reads back as the same model, whichever container it came from.
+#include <corbel/chat.hpp>
+#include <corbel/checkpoint/generation_defaults.hpp>
 #include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/checkpoint/safetensors_writer.hpp>
 #include <corbel/model.hpp>
@@ -529,5 +531,216 @@ TEST_CASE("convert: keys and names are those of each family's own files") {
     CHECK(written.metadata().find(family.key) != nullptr);
     CHECK(written.find_tensor(family.tensor) != nullptr);
     CHECK(written.find_tensor(family.absent) == nullptr);
+  }
+}
+
+namespace {
+
+// A tokenizer of the model that write_folder() makes.
+std::string tokenizer_json(const std::string& cutter, const std::string& model) {
+  return R"({"added_tokens":[{"id":0,"content":"<s>","special":true},{"id":1,"content":"</s>","special":true}],)"
+         R"("pre_tokenizer":)" +
+         cutter + R"(,"decoder":null,"model":)" + model + "}";
+}
+const std::string kWords = tokenizer_json(
+    R"({"type":"Whitespace"})",
+    R"({"type":"WordLevel","unk_token":"?","vocab":{"<s>":0,"</s>":1,"?":2,"a":3,"b":4,"c":5,"d":6,"e":7}})");
+
+void write_text(const std::string& path, const std::string& text) {
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path, std::ios::trunc) << text;
+}
+
+// The folder, the GGUF file made from it, the folder made from that, and the file made from this one.
+std::vector<Checkpoint> there_and_back(const Work& work, const Context& context) {
+  fs::remove_all(work / "back");
+  std::vector<Checkpoint> all = {Checkpoint::open(work / "hf", context).value()};
+  for (const char* name : {"m.gguf", "back", "again.gguf"}) {
+    std::string said;
+    corbel::models::ConvertOptions options;
+    options.say = [&](std::string_view line) { said += line; };
+    const corbel::Status status = convert(all.back(), work / name, options);
+    CAPTURE(name, std::string(status.message()));
+    REQUIRE(status.ok());
+    CHECK(said.find("left out") == std::string::npos);
+    all.push_back(Checkpoint::open(work / name, context).value());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("convert: chat templates go with the model") {
+  const Context context;
+  const Work work;
+  const std::string text = "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}";
+  using Files = std::vector<std::pair<std::string, std::string>>;
+  struct Case {
+    Files files;
+    std::vector<std::pair<std::string, std::string>> templates;  // names and texts
+  };
+  const Case cases[] = {
+      {{}, {}},
+      {{{"chat_template.jinja", text}}, {{"default", text}}},
+      {{{"chat_template.json", R"({"chat_template":"plain"})"}}, {{"default", "plain"}}},
+      {{{"tokenizer_config.json", R"({"bos_token":"<s>","chat_template":"one"})"}}, {{"default", "one"}}},
+      {{{"tokenizer_config.json",
+         R"({"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"}]})"}},
+       {{"default", "d"}, {"tool_use", "t"}}},
+      {{{"chat_template.jinja", text},
+        {"additional_chat_templates/rag.jinja", "r"},
+        {"additional_chat_templates/tool-use.jinja", "t"}},
+       {{"default", text}, {"rag", "r"}, {"tool-use", "t"}}},
+  };
+  for (const bool with_tokenizer : {true, false}) {
+    for (const Case& one : cases) {
+      fs::remove_all(work / "hf");
+      write_folder(work / "hf", "");
+      if (with_tokenizer) write_text(work / "hf/tokenizer.json", kWords);
+      for (const auto& [name, content] : one.files) write_text(work / ("hf/" + name), content);
+      const std::vector<Checkpoint> all = there_and_back(work, context);
+      for (const Checkpoint& checkpoint : all) {
+        CAPTURE(with_tokenizer, checkpoint.name());
+        std::vector<std::pair<std::string, std::string>> found;
+        for (const corbel::NamedTemplate& each : corbel::read_chat_templates(checkpoint).value())
+          found.emplace_back(each.name, each.source);
+        CHECK(found == one.templates);
+      }
+      const corbel::MetaValue* names = all[1].metadata().find("tokenizer.chat_templates");
+      CHECK((names == nullptr ? 0 : names->size()) == (one.templates.size() < 2 ? 0 : one.templates.size() - 1));
+    }
+  }
+  // The prompt, with the tokens of the tokenizer.
+  write_text(work / "hf/tokenizer.json", kWords);
+  write_text(work / "hf/tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})");
+  const corbel::Message message = {"user", "a b"};
+  for (const Checkpoint& checkpoint : there_and_back(work, context)) {
+    CAPTURE(checkpoint.name());
+    const corbel::Tokenizer tokenizer = corbel::Tokenizer::from_checkpoint(checkpoint).value();
+    const auto chat = corbel::ChatTemplate::from_checkpoint(checkpoint, tokenizer).value();
+    CHECK(corbel::join(chat.render({&message, 1}).value()) == "<s>[user] a b");
+  }
+}
+
+TEST_CASE("convert: tokenizers without a form of their own in GGUF are kept") {
+  const Context context({.threads = 1});
+  const Work work;
+  struct Case {
+    std::string json;
+    const char* model;  // tokenizer.ggml.model
+    const char* pre;
+    std::vector<corbel::TokenId> ids;  // of "ab 1"
+  };
+  const std::string pieces = R"({"type":"BPE","merges":["a b"],"ignore_merges":false,)"
+                             R"("vocab":{"<s>":0,"</s>":1,"a":2,"b":3,"ab":4,"\u0120":5,"1":6,"2":7}})";
+  const std::string spelled = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
+  const std::string number = R"({"type":"Split","pattern":{"Regex":"\\p{N}"},"behavior":"Isolated","invert":false})";
+  const std::string gpt2 =
+      R"({"type":"Split","pattern":{"Regex":"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+)"
+      R"(|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false})";
+  const auto sequence = [](const std::string& steps) {
+    return R"({"type":"Sequence","pretokenizers":[)" + steps + "]}";
+  };
+  // Not every byte has a piece, as in published vocabularies.
+  const Case cases[] = {
+      {kWords, "none", "", {2, 2}},
+      {tokenizer_json(sequence(number + "," + gpt2 + "," + spelled), pieces), "gpt2", "smollm", {4, 5, 6}},
+      {tokenizer_json(sequence(gpt2 + "," + spelled), pieces), "gpt2", "gpt-2", {4, 5, 6}},
+  };
+  for (const Case& one : cases) {
+    fs::remove_all(work / "hf");
+    write_folder(work / "hf", "");
+    write_text(work / "hf/tokenizer.json", one.json);
+    write_text(work / "hf/tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})");
+    const std::vector<Checkpoint> all = there_and_back(work, context);
+    for (const std::size_t file : {1u, 3u}) {
+      CHECK(all[file].metadata().get_string("tokenizer.ggml.model").value() == one.model);
+      CHECK(all[file].metadata().get_string_or("tokenizer.ggml.pre", "").value() == one.pre);
+    }
+    CHECK(all[2].document("tokenizer.json").value() == one.json);
+    for (const Checkpoint& checkpoint : all) {
+      CAPTURE(checkpoint.name(), one.model);
+      const auto model = corbel::Model<corbel::RefBackend>::load(checkpoint.name(), context).value();
+      REQUIRE(model.tokenizer().size() == kVocab);
+      CHECK(model.tokenizer().encode("ab 1").value() == one.ids);
+      CHECK(model.tokenizer().eos() == 1);
+    }
+  }
+}
+
+TEST_CASE("convert: how the authors sample goes with the model") {
+  const Context context;
+  const Work work;
+  struct Case {
+    const char* json;    // generation_config.json
+    const char* config;  // more of config.json
+    bool greedy;
+  };
+  const Case cases[] = {
+      {R"({"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0.05,"repetition_penalty":1.1,)"
+       R"("bos_token_id":0,"eos_token_id":[1,3],"pad_token_id":2})",
+       "", false},
+      {R"({"temperature":0.7,"top_k":4294967295})", "", false},
+      {R"({"do_sample":false,"temperature":0.6,"eos_token_id":1})", "", true},
+      {R"({"temperature":0.0})", "", true},
+      {R"({"do_sample":false})", "", true},
+      {"{}", R"(,"temperature":0.5,"do_sample":false,"eos_token_id":1)", true},
+      {"{}", R"(,"temperature":0.5,"top_p":0.9,"eos_token_id":1)", false},
+  };
+  for (const bool with_tokenizer : {true, false}) {
+    for (const Case& one : cases) {
+      CAPTURE(one.json, one.config, with_tokenizer);
+      fs::remove_all(work / "hf");
+      write_folder(work / "hf", one.config);
+      if (with_tokenizer) {
+        write_text(work / "hf/tokenizer.json", kWords);
+        write_text(work / "hf/tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})");
+      }
+      write_text(work / "hf/generation_config.json", one.json);
+      const std::vector<Checkpoint> all = there_and_back(work, context);
+      const corbel::GenerationDefaults first = corbel::read_generation_defaults(all[0]).value();
+      const auto same = [](const std::optional<double>& a, const std::optional<double>& b) {
+        return a.has_value() == b.has_value() && static_cast<float>(a.value_or(0)) == static_cast<float>(b.value_or(0));
+      };
+      for (const Checkpoint& checkpoint : all) {
+        CAPTURE(checkpoint.name());
+        const corbel::GenerationDefaults now = corbel::read_generation_defaults(checkpoint).value();
+        CHECK((now.do_sample == false || now.temperature == 0.0) == one.greedy);
+        if (!one.greedy) CHECK(same(now.temperature, first.temperature));
+        CHECK(std::min(now.top_k.value_or(0), 0x7FFFFFFFu) == std::min(first.top_k.value_or(0), 0x7FFFFFFFu));
+        CHECK(same(now.top_p, first.top_p));
+        CHECK(same(now.min_p, first.min_p));
+        CHECK(same(now.repetition_penalty, first.repetition_penalty));
+        if (!with_tokenizer || first.eos_ids.empty()) continue;
+        CHECK(now.eos_ids == first.eos_ids);
+        if (!one.greedy) CHECK(now.do_sample == first.do_sample);
+      }
+    }
+  }
+  // What others read, and what they may have changed.
+  write_text(work / "hf/generation_config.json", cases[0].json);
+  write_text(work / "hf/tokenizer.json", kWords);
+  const Checkpoint written = there_and_back(work, context)[1];
+  const auto number = [&](const char* key) { return static_cast<float>(written.metadata().get_float(key).value()); };
+  CHECK(number("general.sampling.temp") == 0.6f);
+  CHECK(number("general.sampling.top_p") == 0.95f);
+  CHECK(number("general.sampling.min_p") == 0.05f);
+  CHECK(number("general.sampling.penalty_repeat") == 1.1f);
+  CHECK(written.metadata().get_uint("general.sampling.top_k").value() == 20);
+  corbel::GgufWriter changed(3);
+  changed.metadata() = written.metadata();
+  changed.metadata().set("general.sampling.temp", corbel::MetaValue::from_float(0.25));
+  const auto read = [&]() {
+    const std::vector<std::byte> bytes = changed.to_bytes().value();
+    return corbel::read_generation_defaults(Checkpoint::from_memory(bytes, context, {}, "m").value());
+  };
+  CHECK(read()->temperature == 0.25);
+  CHECK(read()->top_k == 20u);
+  for (const auto& [text, code] : {std::pair("[]", Errc::kTypeMismatch), std::pair("{", Errc::kBadJson),
+                                   std::pair(R"({"top_p":2})", Errc::kBadValue)}) {
+    changed.metadata().set("corbel.tokenizer.generation_config", corbel::MetaValue::from_string(text));
+    const corbel::Status status = read().status();
+    CHECK(status.code() == code);
+    CHECK(status.message().find("m: metadata key \"corbel.tokenizer.generation_config\": ") == 0);
   }
 }

@@ -29,7 +29,8 @@ struct GenerationDefaults {
 };
 
 /// Reads and checks generation_config.json and, for each value that is not there, config.json; of GGUF the keys
-/// general.sampling.* and tokenizer.ggml.*_token_id. Errors name file and key: the JSON errors, type_mismatch,
+/// general.sampling.* and tokenizer.ggml.*_token_id, and what they cannot say of the generation_config.json that
+/// convert() keeps (corbel.tokenizer.generation_config). Errors name file and key: the JSON errors, type_mismatch,
 /// bad_value (temperature below 0, top_p or min_p outside [0, 1], repetition_penalty not above 0), vocab_invalid (a
 /// token of generation_config.json beyond the `vocab_size` that config.json states, or one below 0), limit_exceeded
 /// (more than 1024 tokens that end a reply).

@@ -29,16 +29,16 @@ struct ConvertOptions {
 
 /// Writes `checkpoint` to `path`: to a GGUF file where it ends with ".gguf", to a safetensors file where it ends with
 /// ".safetensors", else to a new folder as the Hugging Face Hub has it (endings of other files are refused). From a
-/// Hugging Face folder to GGUF, names, layouts and keys become those of the family's GGUF files; from GGUF to a folder
-/// those of its folders, with config.json, tokenizer.json, the chat template and generation_config.json made from the
-/// keys (models/folder_layout.hpp), and other keys in `__metadata__` of the weights (texts as they are, others as
-/// JSON). Blocks that safetensors files do not have become float32. From GGUF to a safetensors file names stay and all
-/// keys go to `__metadata__`. A safetensors file alone cannot be loaded, since it has no config.json: say() names what
-/// is left behind. Reads and writes
-/// a few MiB at a time. The output has its name, and replaces a file of that name, only when it is complete; nothing is
-/// left after a failure. Errors: kInvalidArgument (the output is the input, by whatever name, a folder with files, or
-/// has the ending of another kind of file), kUnsupported (a type that cannot be encoded, a family that GGUF files do
-/// not have, or whose folders are not written, ...), those of reading and writing.
+/// Hugging Face folder to GGUF, names, layouts and keys become those of the family's GGUF files, with the tokenizer,
+/// the chat templates and how the authors sample; from GGUF to a folder those of its folders, with config.json,
+/// tokenizer.json, the chat template and generation_config.json made from the keys (models/folder_layout.hpp), and
+/// other keys in `__metadata__` of the weights (texts as they are, others as JSON). Blocks that safetensors files do
+/// not have become float32. From GGUF to a safetensors file names stay and all keys go to `__metadata__`. A safetensors
+/// file alone cannot be loaded, since it has no config.json: say() names what is left behind. Reads and writes a few
+/// MiB at a time. The output has its name, and replaces a file of that name, only when it is complete; nothing is left
+/// after a failure. Errors: kInvalidArgument (the output is the input, by whatever name, a folder with files, or has
+/// the ending of another kind of file), kUnsupported (a type that cannot be encoded, a family that GGUF files do not
+/// have, or whose folders are not written, ...), those of reading and writing.
 CORBEL_API Status convert(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options = {});
 
 }  // namespace models

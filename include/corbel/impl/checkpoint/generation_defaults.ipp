@@ -2,6 +2,7 @@
 #pragma once
 
 #include <corbel/checkpoint/generation_defaults.hpp>
+#include <corbel/checkpoint/json.hpp>
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
 
@@ -162,6 +163,36 @@ inline Result<json::Value> generation_from_metadata(const Metadata& metadata) {
   return all;
 }
 
+// The generation_config.json that a GGUF file was made from has more than the keys can say: all tokens that end a
+// reply, and do_sample. The keys go before the rest of it: they may have been changed since.
+inline Status read_kept_document(const Metadata& metadata, GenerationDefaults& out) {
+  static constexpr const char* kKey = "corbel.tokenizer.generation_config";
+  if (metadata.find(kKey) == nullptr) return {};
+  const auto placed = [](const Status& status) {
+    return status.with_place(std::string("metadata key \"") + kKey + "\"");
+  };
+  CORBEL_ASSIGN_OR_RETURN(const std::string_view text, metadata.get_string(kKey));
+  const Result<json::Value> all = json::parse(text);
+  if (!all.ok()) return placed(all.status());
+  if (!all->is_object()) return placed(Status(Errc::kTypeMismatch, "expected an object"));
+  GenerationDefaults kept;
+  CORBEL_RETURN_IF_ERROR(placed(GenerationReader(*all, 0, kept).read()));
+  if (!kept.eos_ids.empty()) out.eos_ids = kept.eos_ids;
+  if (!out.bos_id) out.bos_id = kept.bos_id;
+  if (!out.pad_id) out.pad_id = kept.pad_id;
+  // Where it says false the temperature was written as 0.
+  if (kept.do_sample != false || out.temperature.value_or(0) == 0) out.do_sample = kept.do_sample;
+  const auto fill = [](auto& value, const auto& other) {
+    if (!value) value = other;
+  };
+  fill(out.temperature, kept.temperature);
+  fill(out.top_k, kept.top_k);
+  fill(out.top_p, kept.top_p);
+  fill(out.min_p, kept.min_p);
+  fill(out.repetition_penalty, kept.repetition_penalty);
+  return {};
+}
+
 inline Result<GenerationDefaults> generation_of(const Checkpoint& checkpoint) {
   GenerationDefaults out;
   const auto placed = [&](const Status& status) { return status.with_place(printable(checkpoint.name(), 200)); };
@@ -169,6 +200,7 @@ inline Result<GenerationDefaults> generation_of(const Checkpoint& checkpoint) {
     const Result<json::Value> all = generation_from_metadata(checkpoint.metadata());
     if (!all.ok()) return placed(all.status());
     CORBEL_RETURN_IF_ERROR(placed(GenerationReader(*all, 0, out).read()));
+    CORBEL_RETURN_IF_ERROR(placed(read_kept_document(checkpoint.metadata(), out)));
     return out;
   }
   std::uint64_t vocab = 0;

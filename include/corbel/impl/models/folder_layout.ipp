@@ -488,9 +488,16 @@ class FolderPlanner {
       if (number) all.members().emplace_back(key, json::Value::number(plain(static_cast<float>(*number))));
     };
     token("bos_token_id", defaults.bos_id);
-    if (!defaults.eos_ids.empty()) token("eos_token_id", defaults.eos_ids.front());
+    json::Value ends = json::Value::array();
+    for (const std::uint32_t id : defaults.eos_ids)
+      if (id < spec_.vocab) ends.items().push_back(json::Value::unsigned_integer(id));
+    if (!ends.items().empty())
+      all.members().emplace_back("eos_token_id", ends.items().size() == 1 ? ends.items()[0] : ends);
     token("pad_token_id", defaults.pad_id);
-    value("temperature", defaults.temperature);
+    // Folders say do_sample where a temperature of 0 says that nothing is drawn.
+    const bool greedy = defaults.do_sample == false || defaults.temperature == 0.0;
+    if (greedy || defaults.do_sample) all.members().emplace_back("do_sample", json::Value::boolean(!greedy));
+    if (defaults.temperature != 0.0) value("temperature", defaults.temperature);
     if (defaults.top_k) all.members().emplace_back("top_k", json::Value::unsigned_integer(*defaults.top_k));
     value("top_p", defaults.top_p);
     value("min_p", defaults.min_p);
@@ -502,7 +509,8 @@ class FolderPlanner {
   Status add_tokenizer() {
     const Metadata& metadata = checkpoint_.metadata();
     const Result<std::string_view> kind = metadata.get_string_or("tokenizer.ggml.model", "none");
-    if (kind.ok() && *kind != "none" && *kind != "no_vocab") {
+    const bool kept = metadata.find("tokenizer.huggingface.json") != nullptr;
+    if (kept || (kind.ok() && *kind != "none" && *kind != "no_vocab")) {
       auto documents = tokenizer_documents(metadata);
       if (documents.ok()) {
         for (auto& document : *documents) layout_.documents.push_back(std::move(document));

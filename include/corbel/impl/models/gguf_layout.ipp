@@ -1,6 +1,8 @@
 // Definitions of gguf_layout.hpp. Names, orders and keys are those of published GGUF files (facts of the format).
 #pragma once
 
+#include <corbel/checkpoint/chat_templates.hpp>
+#include <corbel/checkpoint/generation_defaults.hpp>
 #include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
@@ -15,7 +17,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
 CORBEL_NAMESPACE_BEGIN
@@ -40,6 +44,8 @@ class LayoutPlanner {
     add_tensors();
     if (!read_.ok()) return read_.status();
     CORBEL_RETURN_IF_ERROR(add_tokenizer());
+    CORBEL_RETURN_IF_ERROR(add_chat_templates());
+    CORBEL_RETURN_IF_ERROR(add_sampling());
     return std::move(layout_);
   }
 
@@ -453,6 +459,42 @@ class LayoutPlanner {
     documents.vocab_json = vocab;
     documents.merges_txt = merges;
     return text::PipelineModel::write_metadata(documents, layout_.metadata);
+  }
+
+  // One key each; names other than the default's are listed too.
+  Status add_chat_templates() {
+    CORBEL_ASSIGN_OR_RETURN(const std::vector<NamedTemplate> templates, read_chat_templates(checkpoint_));
+    std::vector<std::string> names;
+    for (const NamedTemplate& one : templates) {
+      std::string name = "tokenizer.chat_template";
+      if (one.name != corbel::detail::kDefaultTemplate) {
+        name += "." + one.name;
+        names.push_back(one.name);
+      }
+      layout_.metadata.set(name, MetaValue::from_string(one.source));
+    }
+    if (!names.empty()) layout_.metadata.set("tokenizer.chat_templates", MetaValue::from_strings(names));
+    return {};
+  }
+
+  // How the authors sample. The keys have no do_sample: a temperature of 0 says the same.
+  Status add_sampling() {
+    CORBEL_ASSIGN_OR_RETURN(const GenerationDefaults defaults, read_generation_defaults(checkpoint_));
+    Metadata& metadata = layout_.metadata;
+    const auto value = [&](const char* name, const std::optional<double>& number) {
+      if (number) metadata.set(std::string("general.sampling.") + name, MetaValue::from_float(*number));
+    };
+    value("temp", defaults.do_sample == false ? std::optional<double>(0) : defaults.temperature);
+    if (defaults.top_k) {
+      const std::uint32_t most = std::numeric_limits<std::int32_t>::max();
+      metadata.set("general.sampling.top_k", MetaValue::from_int(std::min(*defaults.top_k, most)));
+    }
+    value("top_p", defaults.top_p);
+    value("min_p", defaults.min_p);
+    // The least penalty that float32 has stands for those below it: 0 is none.
+    constexpr double kLeast = std::numeric_limits<float>::denorm_min();
+    if (defaults.repetition_penalty) value("penalty_repeat", std::max(*defaults.repetition_penalty, kLeast));
+    return {};
   }
 
   const Checkpoint& checkpoint_;

@@ -5,6 +5,7 @@
 #include <corbel/impl/text/json_fields.ipp>
 #include <corbel/text/byte_stand_ins.hpp>
 #include <corbel/text/pipeline_model.hpp>
+#include <corbel/text/pretokenizer.hpp>
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -84,6 +85,27 @@ inline constexpr PreName kPreNames[] = {
 #undef CORBEL_TAIL
 #undef CORBEL_UPPER
 #undef CORBEL_LOWER
+
+// The name of tokenizer.ggml.pre for these steps: those that are published, else those of a row as its patterns are.
+CORBEL_INLINE std::string_view name_of_steps(std::string_view steps, bool whole_words) {
+  for (const PreName& row : kPreNames) {
+    if (row.steps == steps) return row.name;
+  }
+  for (const Pretokenizer& row : all_pretokenizers()) {
+    if (!row.byte_level || row.whole_words != whole_words) continue;
+    std::string spelled;
+    for (const std::string_view pattern : row.patterns) {
+      if (!pattern.empty()) spelled.append("Split(").append(pattern).append(");");
+    }
+    if (spelled + "ByteLevel" == steps) return row.name;
+  }
+  return "unknown";
+}
+
+CORBEL_INLINE bool has_text(const json::Value& object, std::string_view key) {
+  const json::Value* value = object.find(key);
+  return value != nullptr && value->is_string() && !value->as_string().empty();
+}
 
 /// What tokenizer.ggml.* says of one tokenizer.
 struct GgufTokenizer {
@@ -180,12 +202,13 @@ CORBEL_INLINE Status PipelineModel::write_metadata(const TokenizerDocuments& doc
   const json::Value* merges = loader.model->find("merges");
   const bool spaced = cutter.find("Metaspace") != std::string::npos || normalizer.find("Prepend") != std::string::npos;
   std::string charsmap;
-  if (loader.kind == "BPE" && model.words_->takes_bytes()) {
+  // Bytes that no text has, such as 0xFF, may have no piece.
+  const bool affixed =
+      has_text(*loader.model, "continuing_subword_prefix") || has_text(*loader.model, "end_of_word_suffix");
+  if (loader.kind == "BPE" && model.cutter_.byte_level() && !affixed) {
     out.model = "gpt2";
-    out.pre = "unknown";
-    for (const PreName& row : kPreNames) {
-      if (row.steps == cutter) out.pre = row.name;
-    }
+    const json::Value* whole = loader.model->find("ignore_merges");
+    out.pre = name_of_steps(cutter, whole != nullptr && whole->type() == json::Type::kBool && whole->as_bool());
     for (const json::Value& merge : merges->items()) out.merges.push_back(merge_line(merge));
   } else if (loader.kind == "BPE" && model.decoder_.has_byte_fallback()) {
     out.model = "llama";
