@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests: installs what is missing (Debian packages), builds the rows, runs every tier, and ends with one line "N passed, N failed, N skipped".
 #
-#   tests/run.sh               everything that fits in CI's 45 minutes on two cores
+#   tests/run.sh               everything that fits in an hour of CI on two cores
 #   tests/run.sh --full        all of it: the whole reference runs, and the digest over compilers, optimisation and mode
 #   tests/run.sh --row NAME    one row: gcc-static clang-shared header-only vendored asan tsan fuzz compile package aarch64
 #
