@@ -305,9 +305,13 @@ CORBEL_INLINE Result<OutputFolder> OutputFolder::create(const std::string& path)
   }
   OutputFolder folder(plain);
   if (::mkdir((plain + ".part").c_str(), 0777) != 0) {
-    const Status error = open_error("cannot write", errno).with_place(printable(plain, 200));
+    const int reason = errno;
     folder.path_.clear();
-    return error;
+    if (reason == EEXIST) {
+      return Status(Errc::kIoOpen, printable(plain, 200) +
+                                       ".part: is there already; remove it where it was left by a run that was cut");
+    }
+    return open_error("cannot write", reason).with_place(printable(plain, 200));
   }
   return folder;
 }
