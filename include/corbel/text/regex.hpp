@@ -64,6 +64,7 @@ class CORBEL_API Regex {
   static constexpr std::uint32_t kMaxDepth = 32;
 
  private:
+  friend class RegexParser;
   friend class RegexCompiler;
   friend class RegexMatcher;
   enum class Op : std::uint8_t { kSet, kRun, kSplit, kJump, kAssert, kLook, kAtomic, kEnter, kAgain, kEnd };
