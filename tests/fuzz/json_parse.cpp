@@ -7,11 +7,14 @@
 
 #include "fuzz/fuzz.hpp"
 #include "fuzz/mutator.hpp"
+#include "support/json_equal.hpp"
 
 CORBEL_FUZZ_MUTATOR(json)
 
 using namespace corbel;
 using namespace corbel_fuzz;
+using corbel_test::Doubles;
+using corbel_test::json_equal;
 
 namespace {
 
@@ -53,34 +56,6 @@ class Judge : public nlohmann::json_sax<nlohmann::json> {
   std::vector<std::set<std::string>> keys_;
 };
 
-bool equal(const json::Value& ours, const nlohmann::json& theirs) {
-  switch (ours.type()) {
-    case json::Type::kNull:
-      return theirs.is_null();
-    case json::Type::kBool:
-      return theirs.is_boolean() && theirs.get<bool>() == ours.as_bool();
-    case json::Type::kInt:
-      return theirs.is_number_integer() && ours.as_int() < 0 && theirs.get<std::int64_t>() == ours.as_int();
-    case json::Type::kUint:
-      return theirs.is_number_unsigned() && theirs.get<std::uint64_t>() == ours.as_uint();
-    case json::Type::kDouble:  // the other reader loses the sign of "-0"
-      return theirs.is_number() && theirs.get<double>() == ours.as_double();
-    case json::Type::kString:
-      return theirs.is_string() && theirs.get<std::string>() == ours.as_string();
-    case json::Type::kArray:
-      if (!theirs.is_array() || theirs.size() != ours.items().size()) return false;
-      for (std::size_t i = 0; i < theirs.size(); ++i)
-        if (!equal(ours.items()[i], theirs[i])) return false;
-      return true;
-    case json::Type::kObject:
-      if (!theirs.is_object() || theirs.size() != ours.members().size()) return false;
-      for (const json::Value::Member& member : ours.members())
-        if (!theirs.contains(member.first) || !equal(member.second, theirs[member.first])) return false;
-      return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -102,15 +77,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     FUZZ_CHECK(ours.status().message().substr(0, 10) == "JSON byte ", ours.status().message());
     FUZZ_CHECK(code != Errc::kDuplicate || judge.duplicate, ours.status().message());
     FUZZ_CHECK(code != Errc::kDepthExceeded || judge.deepest > kDepth, ours.status().message());
-    FUZZ_CHECK(code == Errc::kBadJson || code == Errc::kBadUtf8 || code == Errc::kDuplicate || code == Errc::kDepthExceeded,
-               ours.status().message());
+    FUZZ_CHECK(
+        code == Errc::kBadJson || code == Errc::kBadUtf8 || code == Errc::kDuplicate || code == Errc::kDepthExceeded,
+        ours.status().message());
     return 0;
   }
-  FUZZ_CHECK(equal(*ours, nlohmann::json::parse(text)), text);
+  FUZZ_CHECK(json_equal(*ours, nlohmann::json::parse(text), Doubles::kByValue), text);
   const std::string written = json::write(*ours);
   const auto again = json::parse(written, {.max_depth = kDepth});
   FUZZ_CHECK(again.ok() && json::write(*again) == written, written);
-  FUZZ_CHECK(equal(*ours, nlohmann::json::parse(written)), written);
+  FUZZ_CHECK(json_equal(*ours, nlohmann::json::parse(written), Doubles::kByValue), written);
   const json::Value copy = *ours;
   FUZZ_CHECK(json::write(copy) == written, written);
   return 0;

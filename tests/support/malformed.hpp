@@ -9,10 +9,18 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "support/alloc_counter.hpp"
 
 namespace corbel_test {
+
+struct MalformedCase {
+  std::string id;
+  std::string file;
+  corbel::Errc code;
+  std::vector<std::string> says;  // parts of the message
+};
 
 /// Empty, or what is wrong with the text of an error.
 inline std::string message_fault(std::string_view message) {

@@ -1,6 +1,7 @@
 // Where tests find data, and how they say that they skipped something.
 #pragma once
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -32,6 +33,13 @@ inline std::string shared_data(std::string_view relative, std::string_view test_
     return {};
   }
   return path;
+}
+
+inline std::string repeat(std::string_view text, std::size_t count) {
+  std::string out;
+  out.reserve(text.size() * count);
+  for (std::size_t i = 0; i < count; ++i) out += text;
+  return out;
 }
 
 /// A file or folder below tests/data.

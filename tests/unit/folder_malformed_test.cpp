@@ -24,6 +24,7 @@
 #include "support/malformed.hpp"
 #include "support/memory_folder.hpp"
 #include "support/small_stack.hpp"
+#include "support/support.hpp"
 
 using namespace corbel_test;
 using namespace std::string_literals;
@@ -35,20 +36,6 @@ using corbel::Result;
 using corbel::TensorInfo;
 
 namespace {
-
-struct Case {
-  std::string id;
-  std::string file;
-  Errc code;
-  std::vector<std::string> says;  // parts of the message
-};
-
-std::string repeat(std::string_view text, std::size_t count) {
-  std::string out;
-  out.reserve(text.size() * count);
-  for (std::size_t i = 0; i < count; ++i) out += text;
-  return out;
-}
 
 std::string safetensors(const std::string& header, const std::string& data) {
   return le64(header.size()) + header + data;
@@ -72,10 +59,10 @@ std::string z_of(const std::string& dtype, const std::string& shape, const std::
   return R"("z":{"dtype":)" + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
 }
 
-std::vector<Case> safetensors_cases() {
+std::vector<MalformedCase> safetensors_cases() {
   const std::string good = good_safetensors();
   const std::size_t size = good.size();
-  std::vector<Case> cases = {
+  std::vector<MalformedCase> cases = {
       {"S01", "", Errc::kTruncated, {"header length"}},
       {"S01", std::string(7, '\0'), Errc::kTruncated, {"header length"}},
       {"S01", le64(2), Errc::kTruncated, {"header"}},
@@ -424,9 +411,9 @@ TEST_CASE("safetensors malformed: each named case has exactly its error, from ev
   const std::string path =
       (std::filesystem::temp_directory_path() / ("corbel-test-" + std::to_string(::getpid()) + ".safetensors"))
           .string();
-  const std::vector<Case> cases = safetensors_cases();
+  const std::vector<MalformedCase> cases = safetensors_cases();
   CHECK(cases.size() > 60);
-  for (const Case& wrong : cases) {
+  for (const MalformedCase& wrong : cases) {
     CAPTURE(wrong.id);
     std::ofstream(path, std::ios::binary | std::ios::trunc) << wrong.file;
     const std::vector<std::pair<std::string, std::function<Result<Checkpoint>()>>> sources = {
@@ -548,10 +535,10 @@ TEST_CASE("safetensors malformed: large headers end early, and small stacks are 
   CHECK(Checkpoint::from_memory(bytes_of(wide), context, {}, "f.safetensors").status().code() == Errc::kLimitExceeded);
 
   std::size_t right = 0;
-  const std::vector<Case> cases = safetensors_cases();
+  const std::vector<MalformedCase> cases = safetensors_cases();
   REQUIRE(on_small_stack([&] {
     const Context own;
-    for (const Case& wrong : cases) {
+    for (const MalformedCase& wrong : cases) {
       const auto opened = Checkpoint::from_memory(bytes_of(wrong.file), own, {}, "f.safetensors");
       right += opened.status().code() == wrong.code ? 1u : 0u;
     }

@@ -39,13 +39,6 @@ constexpr std::uint64_t k2To32 = std::uint64_t{1} << 32;
 constexpr std::uint64_t k2To63 = std::uint64_t{1} << 63;
 constexpr std::uint64_t kMax = ~std::uint64_t{0};
 
-struct Case {
-  std::string id;
-  std::string file;
-  Errc code;
-  std::vector<std::string> says;  // parts of the message
-};
-
 // A good file with one change.
 std::string changed(const std::function<void(GgufBuilder&)>& change) {
   GgufBuilder file = good_gguf();
@@ -72,10 +65,10 @@ std::string with_dims(std::vector<std::uint64_t> dims, std::uint64_t type, std::
 }
 std::string cut(std::string file, std::size_t bytes) { return file.substr(0, file.size() - bytes); }
 
-std::vector<Case> container_cases() {
+std::vector<MalformedCase> container_cases() {
   const std::string good = good_gguf().build();
   const std::size_t head = good_gguf().head().size();
-  std::vector<Case> cases = {
+  std::vector<MalformedCase> cases = {
       {"G001", "", Errc::kTruncated, {"magic"}},
       {"G002", "G", Errc::kTruncated, {"magic"}},
       {"G002", "GG", Errc::kTruncated, {"magic"}},
@@ -278,9 +271,9 @@ TEST_CASE("gguf malformed: each named case has exactly its error, from every sou
   const Context context;
   const std::string good = good_gguf().build();
   const TemporaryFile on_disk("");
-  const std::vector<Case> cases = container_cases();
+  const std::vector<MalformedCase> cases = container_cases();
   CHECK(cases.size() > 85);
-  for (const Case& wrong : cases) {
+  for (const MalformedCase& wrong : cases) {
     CAPTURE(wrong.id);
     on_disk.write(wrong.file);
     std::string first;
@@ -316,12 +309,12 @@ TEST_CASE("gguf malformed: each named case has exactly its error, from every sou
 }
 
 TEST_CASE("gguf malformed: the named cases need little stack") {
-  const std::vector<Case> cases = container_cases();
+  const std::vector<MalformedCase> cases = container_cases();
   const std::string good = good_gguf().build();
   std::size_t right = 0;
   REQUIRE(on_small_stack([&] {
     const Context context;
-    for (const Case& wrong : cases) {
+    for (const MalformedCase& wrong : cases) {
       const auto result = Checkpoint::from_memory(bytes_of(wrong.file), context);
       const auto slow = Checkpoint::from_reader(std::make_shared<OneByteReader>(wrong.file), context);
       right += result.status().code() == wrong.code && slow.status().code() == wrong.code ? 1u : 0u;

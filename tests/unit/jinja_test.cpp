@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "support/small_stack.hpp"
+#include "support/support.hpp"
 
 namespace {
 
@@ -13,6 +14,7 @@ using corbel::ChatTemplate;
 using corbel::Errc;
 using corbel::TemplateLimits;
 using corbel::json::Value;
+using corbel_test::repeat;
 
 struct Outcome {
   Errc code = Errc::kOk;
@@ -32,12 +34,6 @@ Outcome run(std::string_view source, std::string_view variables = "{}", const Te
 std::string output(std::string_view source, std::string_view variables = "{}") {
   const Outcome outcome = run(source, variables);
   return outcome.code == Errc::kOk ? outcome.text : "ERROR " + outcome.text;
-}
-
-std::string repeat(std::string_view text, std::size_t times) {
-  std::string out;
-  for (std::size_t i = 0; i < times; ++i) out += text;
-  return out;
 }
 
 // Errors at compile time and at render time both name the place.

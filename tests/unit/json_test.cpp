@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/build_kind.hpp"
+#include "support/json_equal.hpp"
 #include "support/small_stack.hpp"
 
 using corbel::Errc;
@@ -21,6 +22,8 @@ namespace json = corbel::json;
 namespace {
 
 using namespace std::string_literals;
+using corbel_test::Doubles;
+using corbel_test::json_equal;
 
 // Texts on which both readers must agree: accepted with equal values, or refused by both.
 const std::vector<std::string>& texts() {
@@ -228,37 +231,6 @@ const std::vector<std::string>& texts() {
   return list;
 }
 
-bool equal(const json::Value& ours, const nlohmann::json& theirs) {
-  switch (ours.type()) {
-    case json::Type::kNull:
-      return theirs.is_null();
-    case json::Type::kBool:
-      return theirs.is_boolean() && theirs.get<bool>() == ours.as_bool();
-    case json::Type::kInt:
-      return theirs.is_number_integer() && theirs.get<std::int64_t>() == ours.as_int() && ours.as_int() < 0;
-    case json::Type::kUint:
-      return theirs.is_number_unsigned() && theirs.get<std::uint64_t>() == ours.as_uint();
-    case json::Type::kDouble:
-      return theirs.is_number_float() && theirs.get<double>() == ours.as_double() &&
-             std::signbit(theirs.get<double>()) == std::signbit(ours.as_double());
-    case json::Type::kString:
-      return theirs.is_string() && theirs.get<std::string>() == ours.as_string();
-    case json::Type::kArray: {
-      if (!theirs.is_array() || theirs.size() != ours.items().size()) return false;
-      for (std::size_t i = 0; i < theirs.size(); ++i) {
-        if (!equal(ours.items()[i], theirs[i])) return false;
-      }
-      return true;
-    }
-    case json::Type::kObject:
-      if (!theirs.is_object() || theirs.size() != ours.members().size()) return false;
-      return std::all_of(ours.members().begin(), ours.members().end(), [&](const json::Value::Member& member) {
-        return theirs.contains(member.first) && equal(member.second, theirs[member.first]);
-      });
-  }
-  return false;
-}
-
 std::string nested(std::size_t depth, const char* open, const char* close, const char* inner) {
   std::string text;
   for (std::size_t i = 0; i < depth; ++i) text += open;
@@ -298,13 +270,13 @@ TEST_CASE("json: agrees with the oracle on every text of the list") {
       continue;
     }
     ++accepted;
-    if (theirs_ok) CHECK(equal(*ours, theirs));
+    if (theirs_ok) CHECK(json_equal(*ours, theirs, Doubles::kToTheBit));
     // What is written reads back equal, for both readers.
     const std::string written = json::write(*ours);
     const auto again = json::parse(written);
     REQUIRE(again.ok());
     CHECK(json::write(*again) == written);
-    CHECK(equal(*ours, nlohmann::json::parse(written)));
+    CHECK(json_equal(*ours, nlohmann::json::parse(written), Doubles::kToTheBit));
   }
   CHECK(accepted > 60);
   CHECK(accepted < texts().size() - 100);
@@ -329,7 +301,8 @@ TEST_CASE("json: every prefix and every changed byte of a text is judged like th
     const nlohmann::json theirs = nlohmann::json::parse(variant, nullptr, false);
     if (!ours.ok() && ours.status().code() == Errc::kDuplicate) continue;  // the oracle takes the last
     accepted += ours.ok() ? 1 : 0;
-    const bool same = ours.ok() != theirs.is_discarded() && (!ours.ok() || equal(*ours, theirs));
+    const bool same =
+        ours.ok() != theirs.is_discarded() && (!ours.ok() || json_equal(*ours, theirs, Doubles::kToTheBit));
     if (!same) UNSCOPED_INFO(variant);
     differ += same ? 0 : 1;
   }

@@ -83,12 +83,6 @@ std::string change(std::string text, std::string_view from, std::string_view to)
   return text.replace(at, from.size(), to);
 }
 
-std::string repeat(std::string_view unit, std::size_t count) {
-  std::string out;
-  for (; count > 0; --count) out += unit;
-  return out;
-}
-
 }  // namespace
 
 TEST_CASE("tokenizer.json: tokenizers of published shapes give the reference's ids and texts", "[tokenizer][hf]") {
