@@ -1,6 +1,7 @@
 // Definitions of folder_layout.hpp: the reverse of gguf_layout.ipp and of the reading of config.json.
 #pragma once
 
+#include <corbel/checkpoint/chat_templates.hpp>
 #include <corbel/checkpoint/generation_defaults.hpp>
 #include <corbel/context.hpp>
 #include <corbel/detail/guard.hpp>
@@ -113,7 +114,8 @@ class FolderPlanner {
     }
     layout_.documents.emplace_back("config.json", json::write(config_) + "\n");
     CORBEL_RETURN_IF_ERROR(add_generation());
-    CORBEL_RETURN_IF_ERROR(add_tokenizer());
+    add_tokenizer();
+    CORBEL_RETURN_IF_ERROR(add_chat_templates());
     return std::move(layout_);
   }
 
@@ -506,7 +508,7 @@ class FolderPlanner {
     return {};
   }
 
-  Status add_tokenizer() {
+  void add_tokenizer() {
     const Metadata& metadata = checkpoint_.metadata();
     const Result<std::string_view> kind = metadata.get_string_or("tokenizer.ggml.model", "none");
     const bool kept = metadata.find("tokenizer.huggingface.json") != nullptr;
@@ -518,14 +520,13 @@ class FolderPlanner {
         layout_.notes.push_back("the tokenizer is left out: " + std::string(documents.status().message()));
       }
     }
-    constexpr std::string_view kTemplate = "tokenizer.chat_template";
-    for (const Metadata::Entry& entry : metadata.entries()) {
-      const std::string_view key = entry.key;
-      if (!key.starts_with(kTemplate) || (key.size() > kTemplate.size() && key[kTemplate.size()] != '.')) continue;
-      CORBEL_ASSIGN_OR_RETURN(const std::string_view source, metadata.get_string(key));
-      const std::string name(key.size() > kTemplate.size() ? key.substr(kTemplate.size() + 1) : "default");
+  }
+
+  Status add_chat_templates() {
+    CORBEL_ASSIGN_OR_RETURN(const std::vector<NamedTemplate> templates, read_chat_templates(checkpoint_));
+    for (const auto& [name, source] : templates) {
       constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-      if (name == "default") {
+      if (name == corbel::detail::kDefaultTemplate) {
         layout_.documents.emplace_back("chat_template.jinja", source);
       } else if (!name.empty() && name.find_first_not_of(kLetters) == std::string::npos) {
         layout_.documents.emplace_back("additional_chat_templates/" + name + ".jinja", source);
