@@ -1,7 +1,7 @@
 // corbel inspect: what is in a model file or folder, what it would take in memory, and the program it becomes. Loads no
 // weights.
 #include <corbel/models/build.hpp>
-#include <corbel/models/quantized_linear.hpp>
+#include <corbel/models/weight_source.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -385,20 +385,13 @@ std::optional<std::vector<float>> quantized_weight(const corbel::Checkpoint& che
     rows /= experts;
   }
   if (rows == 0) throw WorkError(checkpoint.name() + ": \"" + name + "\" is no linear of the model");
-  const corbel::models::QuantizedLinear linear = quantized->linear(module, rows, cols).value();
+  const corbel::models::StoredTensor linear = quantized->linear(module, rows, cols).value();
   const std::uint64_t wanted = stacked ? rows / experts : rows, begin = stacked ? expert * wanted : 0;
   if (begin + wanted > rows)
     throw WorkError(checkpoint.name() + ": \"" + name + "\": there are " + std::to_string(experts) + " experts");
-  std::vector<std::byte> bytes(static_cast<std::size_t>(wanted * linear.part.row_bytes()));
-  check(linear.part.source->read(begin * linear.part.row_bytes(), bytes));
   std::vector<float> values(static_cast<std::size_t>(wanted * cols));
-  const corbel::DTypeTraits& type = corbel::traits(linear.part.dtype);
-  type.dequantize(bytes.data(), values.data(), values.size() / type.block_elements);
-  if (linear.permutation.empty()) return values;
-  std::vector<float> ordered(values.size());
-  for (std::size_t at = 0; at < values.size(); at += static_cast<std::size_t>(cols))
-    for (std::size_t c = 0; c < cols; ++c) ordered[at + linear.permutation[c]] = values[at + c];
-  return ordered;
+  check(corbel::models::read_rows(linear, begin, wanted, values.data()));
+  return values;
 }
 
 std::vector<float> read_weight(const corbel::Checkpoint& checkpoint, const std::string& name) {

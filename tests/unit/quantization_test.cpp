@@ -151,7 +151,7 @@ std::vector<Expected> expected_weights(const std::string& path) {
 }
 
 /// All values of a part, columns back in the order of the inputs.
-std::vector<float> dequantize(const models::QuantizedLinear& linear, std::size_t piece) {
+std::vector<float> dequantize(const models::StoredTensor& linear, std::size_t piece) {
   const hal::WeightPart& part = linear.part;
   std::vector<std::byte> bytes(static_cast<std::size_t>(part.rows * part.row_bytes()));
   for (std::size_t at = 0; at < bytes.size(); at += piece) {
@@ -192,7 +192,7 @@ void check_weights(const std::string& folder) {
       module.resize(module.size() - std::string_view(".weight").size());
     }
     REQUIRE(quantized->has(module));
-    const models::QuantizedLinear linear = quantized->linear(module, rows, expected.shape[1]).value();
+    const models::StoredTensor linear = quantized->linear(module, rows, expected.shape[1]).value();
     for (const std::size_t piece : {std::size_t{1} << 20, std::size_t{999}}) {
       const std::vector<float> values = dequantize(linear, piece);
       CHECK(std::memcmp(values.data() + first * expected.shape[1], expected.values.data(),
@@ -533,7 +533,7 @@ TEST_CASE("quantization: orders, and groups that blocks cannot hold") {
     const auto quantized = models::QuantizedCheckpoint::open(make_checkpoint(from, config)).value();
     return quantized->linear("m", 64, 64).value();
   };
-  const models::QuantizedLinear ordered = open(tensors, kGptq);
+  const models::StoredTensor ordered = open(tensors, kGptq);
   CHECK(ordered.part.dtype == DType::kGroupU4);
   REQUIRE(ordered.permutation.size() == 64);
   CHECK(ordered.permutation[0] == 1);
@@ -541,7 +541,7 @@ TEST_CASE("quantization: orders, and groups that blocks cannot hold") {
   CHECK(ordered.permutation[32] == 0);
   CHECK(open(gptq_tensors(), kGptq).permutation.empty());
   set<std::int32_t>(tensors["m.g_idx"], 0, 0);  // groups of 33 and 31
-  const models::QuantizedLinear uneven = open(tensors, kGptq);
+  const models::StoredTensor uneven = open(tensors, kGptq);
   CHECK(uneven.part.dtype == DType::kF32);
   CHECK(uneven.permutation.empty());
   std::string symmetric = kGptq;

@@ -33,9 +33,9 @@ struct InputRounding {
   bool operator==(const InputRounding&) const = default;
 };
 
-/// A linear of a quantized checkpoint.
-struct QuantizedLinear {
-  hal::WeightPart part;  ///< [out, in]; the source is independent of the checkpoint's lifetime
+/// A matrix [rows, cols] = [out, in] (part.rows = 1: a vector) and how its inputs are prepared.
+struct StoredTensor {
+  hal::WeightPart part;  ///< of a quantized linear the source is independent of the checkpoint's lifetime
   /// Column c of `part` multiplies input permutation[c]; empty: the columns are in order.
   std::vector<std::uint32_t> permutation;
   std::optional<InputRounding> rounding;  ///< of the inputs, where the scheme rounds them
@@ -57,8 +57,8 @@ class CORBEL_API QuantizedCheckpoint {
   /// tensors only (shapes, orders, scalars). Errors: missing_tensor, shape_mismatch, type_mismatch, bad_value,
   /// unsupported, each naming module or tensor. The source reads the tensors of the module at its first use, holds them
   /// until it goes, and is thread-safe.
-  Result<QuantizedLinear> linear(const std::string& module, std::uint64_t rows, std::uint64_t cols,
-                                 std::shared_ptr<const std::function<bool(std::uint64_t)>> observer = nullptr) const;
+  Result<StoredTensor> linear(const std::string& module, std::uint64_t rows, std::uint64_t cols,
+                              std::shared_ptr<const std::function<bool(std::uint64_t)>> observer = nullptr) const;
 
  private:
   explicit QuantizedCheckpoint(Checkpoint checkpoint, QuantizationConfig config)

@@ -2,6 +2,7 @@
 // values changed. Everything is read in pieces when the backend asks.
 #pragma once
 
+#include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/config.hpp>
 #include <corbel/dtype.hpp>
 #include <corbel/error.hpp>
@@ -12,7 +13,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,15 +22,6 @@ namespace models {
 /// Sees every read of weight bytes; false stops the load with Errc::kCancelled. May be called from any thread.
 using ReadObserver = std::function<bool(std::uint64_t bytes)>;
 
-/// A matrix [rows, cols] (part.rows = 1: a vector) and how its inputs are prepared.
-struct StoredTensor {
-  hal::WeightPart part;
-  /// Column c multiplies input permutation[c]; empty: the columns are in order.
-  std::vector<std::uint32_t> permutation;
-  std::optional<InputRounding> rounding;  ///< of the inputs
-  std::string unsupported_rounding;       ///< what the scheme does to the inputs where no hal::RoundKind can say it
-};
-
 /// `count` rows from row `begin` on, `step` apart.
 struct RowRange {
   std::uint64_t begin = 0;
@@ -38,6 +29,12 @@ struct RowRange {
   std::uint64_t step = 1;
 };
 
+/// A tensor of the checkpoint as a matrix of as many elements; its type must be supported.
+CORBEL_API StoredTensor stored_tensor(const Checkpoint& checkpoint, const TensorInfo& tensor, std::uint64_t rows,
+                                      std::uint64_t cols);
+/// Rows [first, first + count) in float32, columns in the order of the inputs, into out [count, cols]. The rows lie
+/// within the part; the errors of its source.
+CORBEL_API Status read_rows(const StoredTensor& stored, std::uint64_t first, std::uint64_t count, float* out);
 /// The rows of the ranges, one range after the other. The ranges lie within the part.
 CORBEL_API hal::WeightPart pick_rows(const hal::WeightPart& part, const std::vector<RowRange>& ranges);
 /// Parts of one type and number of columns, one above the other.

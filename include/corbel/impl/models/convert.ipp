@@ -5,6 +5,7 @@
 #include <corbel/checkpoint/safetensors_writer.hpp>
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
+#include <corbel/impl/models/layout_common.ipp>
 #include <corbel/models/convert.hpp>
 #include <corbel/models/folder_layout.hpp>
 #include <corbel/models/gguf_layout.hpp>
@@ -218,20 +219,6 @@ class Converter {
     };
   }
 
-  // Rows of a stored tensor, dequantized. Pieces begin at whole blocks: flat where a row is none.
-  RowReader stored_rows(const TensorInfo& tensor, std::uint64_t cols) {
-    auto buffer = std::make_shared<std::vector<std::byte>>();
-    return [this, &tensor, cols, buffer](std::uint64_t first, std::uint64_t count, float* out) -> Status {
-      const DTypeTraits& type = traits(tensor.dtype);
-      const std::uint64_t begin = first * cols / type.block_elements;
-      const std::uint64_t blocks = count * cols / type.block_elements;
-      buffer->resize(static_cast<std::size_t>(blocks * type.block_bytes));
-      CORBEL_RETURN_IF_ERROR(checkpoint_.read(tensor, begin * type.block_bytes, *buffer));
-      type.dequantize(buffer->data(), out, static_cast<std::size_t>(blocks));
-      return {};
-    };
-  }
-
   Result<Item> item(const TensorInfo& tensor, bool gguf) {
     CORBEL_ASSIGN_OR_RETURN(const DType type, choose(tensor, gguf));
     Item result;
@@ -245,7 +232,7 @@ class Converter {
     } else {
       const std::uint64_t cols = tensor.shape.empty() ? 1 : tensor.shape.back();
       const std::uint64_t rows = cols == 0 ? 0 : tensor.num_elements() / cols;
-      result.source = encoded(stored_rows(tensor, cols), rows, cols, type);
+      result.source = encoded(rows_of(stored_tensor(checkpoint_, tensor, rows, cols)), rows, cols, type);
     }
     total_ += result.bytes;
     return result;

@@ -17,28 +17,10 @@ CORBEL_NAMESPACE_BEGIN
 namespace models {
 namespace detail {
 
-/// Rows of a stored matrix in float32, columns in the order of the inputs.
+/// Reads rows of a stored matrix; see read_rows().
 inline RowReader rows_of(StoredTensor stored) {
-  auto shared = std::make_shared<const StoredTensor>(std::move(stored));
-  auto bytes = std::make_shared<std::vector<std::byte>>();
-  return [shared, bytes](std::uint64_t first, std::uint64_t count, float* out) -> Status {
-    const hal::WeightPart& part = shared->part;
-    const DTypeTraits& type = traits(part.dtype);
-    const std::uint64_t begin = first * part.cols / type.block_elements;
-    const auto blocks = static_cast<std::size_t>(count * part.cols / type.block_elements);
-    bytes->resize(blocks * type.block_bytes);
-    CORBEL_RETURN_IF_ERROR(part.source->read(begin * type.block_bytes, *bytes));
-    type.dequantize(bytes->data(), out, blocks);
-    const std::vector<std::uint32_t>& order = shared->permutation;
-    if (order.empty()) return {};
-    std::vector<float> row(order.size());
-    for (std::uint64_t r = 0; r < count; ++r) {
-      float* const values = out + r * part.cols;
-      for (std::size_t c = 0; c < order.size(); ++c) row[order[c]] = values[c];
-      std::copy(row.begin(), row.end(), values);
-    }
-    return {};
-  };
+  return [shared = std::make_shared<const StoredTensor>(std::move(stored))](
+             std::uint64_t first, std::uint64_t count, float* out) { return read_rows(*shared, first, count, out); };
 }
 
 /// The name of what differs between two specs as a program sees them; empty where nothing does.

@@ -156,7 +156,7 @@ class LinearReader {
     layout_.fixed_zero = 1 << (scheme.bits - 1);
   }
 
-  Result<QuantizedLinear> run(const Checkpoint& checkpoint, QuantizedSource::Observer observer) {
+  Result<StoredTensor> run(const Checkpoint& checkpoint, QuantizedSource::Observer observer) {
     if (rows_ == 0 || cols_ == 0 || rows_ > (1ull << 40) / cols_) {
       tensors_.fail(Errc::kShapeMismatch,
                     fmt::format("module {}: no linear of [{}, {}]", layout_.module, rows_, cols_));
@@ -689,7 +689,7 @@ class LinearReader {
   QuantLayout layout_;
   DType block_type_ = DType::kF32;
   bool wide_scales_ = false;  // of 32 bits
-  QuantizedLinear result_;
+  StoredTensor result_;
 };
 
 }  // namespace detail
@@ -734,10 +734,10 @@ CORBEL_INLINE bool QuantizedCheckpoint::has(std::string_view module) const {
   return false;
 }
 
-CORBEL_INLINE Result<QuantizedLinear> QuantizedCheckpoint::linear(
+CORBEL_INLINE Result<StoredTensor> QuantizedCheckpoint::linear(
     const std::string& module, std::uint64_t rows, std::uint64_t cols,
     std::shared_ptr<const std::function<bool(std::uint64_t)>> observer) const {
-  return corbel::detail::guard([&]() -> Result<QuantizedLinear> {
+  return corbel::detail::guard([&]() -> Result<StoredTensor> {
     const QuantScheme* scheme = config_->find_or_general(module);
     if (scheme == nullptr)
       return Status(Errc::kBadValue, fmt::format("module {}: has quantized tensors, but the checkpoint's configuration "

@@ -10,24 +10,6 @@
 
 CORBEL_NAMESPACE_BEGIN
 namespace models {
-namespace detail {
-
-/// The bytes of one tensor of a checkpoint.
-class TensorSource final : public hal::ByteSource {
- public:
-  TensorSource(Checkpoint checkpoint, const TensorInfo& tensor) : checkpoint_(std::move(checkpoint)), tensor_(tensor) {}
-  Status read(std::uint64_t offset, std::span<std::byte> out) const override {
-    return checkpoint_.read(tensor_, offset, out);
-  }
-  std::span<const std::byte> bytes() const noexcept override { return checkpoint_.bytes(tensor_); }
-
- private:
-  Checkpoint checkpoint_;
-  const TensorInfo& tensor_;  // lives in the checkpoint's shared state
-};
-
-}  // namespace detail
-
 CORBEL_INLINE TensorFinder::TensorFinder(const Checkpoint& checkpoint, const Architecture& family)
     : checkpoint_(checkpoint), family_(family), hf_(checkpoint.format() == CheckpointFormat::kSafetensors) {
   if (!hf_) return;
@@ -99,18 +81,11 @@ CORBEL_INLINE bool WeightReader::has_quantized(std::string_view name) const {
 }
 
 CORBEL_INLINE StoredTensor WeightReader::quantized(const std::string& module, std::uint64_t rows, std::uint64_t cols) {
-  StoredTensor stored;
-  if (!ok()) return stored;
-  Result<QuantizedLinear> linear = quantized_->linear(module, rows, cols);
-  if (!linear.ok()) {
-    fail(linear.status());
-    return stored;
-  }
-  stored.part = std::move(linear->part);
-  stored.permutation = std::move(linear->permutation);
-  stored.rounding = std::move(linear->rounding);
-  stored.unsupported_rounding = std::move(linear->unsupported_rounding);
-  return stored;
+  if (!ok()) return {};
+  Result<StoredTensor> linear = quantized_->linear(module, rows, cols);
+  if (linear.ok()) return *std::move(linear);
+  fail(linear.status());
+  return {};
 }
 
 CORBEL_INLINE const TensorInfo* WeightReader::require(const std::string& name) {
@@ -137,13 +112,7 @@ CORBEL_INLINE StoredTensor WeightReader::plain(const std::string& name, const st
     fail(Status(Errc::kUnsupported, fmt::format("tensor {}: a vector of type {}", name, traits(tensor->dtype).name)));
     return {};
   }
-  StoredTensor stored;
-  stored.part.name = name;
-  stored.part.dtype = tensor->dtype;
-  stored.part.rows = rows;
-  stored.part.cols = cols;
-  stored.part.source = std::make_shared<detail::TensorSource>(checkpoint_, *tensor);
-  return stored;
+  return stored_tensor(checkpoint_, *tensor, rows, cols);
 }
 
 CORBEL_INLINE StoredTensor WeightReader::named_matrix(const std::string& name, std::uint64_t rows, std::uint64_t cols) {

@@ -17,6 +17,20 @@ using hal::WeightPart;
 
 inline Status out_of_range() { return Status(Errc::kInternal, "weight read out of range"); }
 
+/// The bytes of one tensor of a checkpoint.
+class TensorSource final : public hal::ByteSource {
+ public:
+  TensorSource(Checkpoint checkpoint, const TensorInfo& tensor) : checkpoint_(std::move(checkpoint)), tensor_(tensor) {}
+  Status read(std::uint64_t offset, std::span<std::byte> out) const override {
+    return checkpoint_.read(tensor_, offset, out);
+  }
+  std::span<const std::byte> bytes() const noexcept override { return checkpoint_.bytes(tensor_); }
+
+ private:
+  Checkpoint checkpoint_;
+  const TensorInfo& tensor_;  // lives in the checkpoint's shared state
+};
+
 class PickedRows final : public ByteSource {
  public:
   PickedRows(std::shared_ptr<const ByteSource> inner, std::uint64_t row_bytes, std::vector<RowRange> ranges)
@@ -218,6 +232,36 @@ CORBEL_INLINE hal::WeightPart transpose(const hal::WeightPart& part, std::uint64
   if (traits(part.dtype).block_elements != 1) result.dtype = DType::kF32;
   result.source = std::make_shared<detail::TransposedRows>(part, batch);
   return result;
+}
+
+CORBEL_INLINE StoredTensor stored_tensor(const Checkpoint& checkpoint, const TensorInfo& tensor, std::uint64_t rows,
+                                         std::uint64_t cols) {
+  StoredTensor stored;
+  stored.part.name = tensor.name;
+  stored.part.dtype = tensor.dtype;
+  stored.part.rows = rows;
+  stored.part.cols = cols;
+  stored.part.source = std::make_shared<detail::TensorSource>(checkpoint, tensor);
+  return stored;
+}
+
+CORBEL_INLINE Status read_rows(const StoredTensor& stored, std::uint64_t first, std::uint64_t count, float* out) {
+  const hal::WeightPart& part = stored.part;
+  const DTypeTraits& type = traits(part.dtype);
+  const std::uint64_t begin = first * part.cols / type.block_elements;
+  const auto blocks = static_cast<std::size_t>(count * part.cols / type.block_elements);
+  std::vector<std::byte> bytes(blocks * type.block_bytes);
+  CORBEL_RETURN_IF_ERROR(part.source->read(begin * type.block_bytes, bytes));
+  type.dequantize(bytes.data(), out, blocks);
+  const std::vector<std::uint32_t>& order = stored.permutation;
+  if (order.empty()) return {};
+  std::vector<float> row(order.size());
+  for (std::uint64_t r = 0; r < count; ++r) {
+    float* const values = out + r * part.cols;
+    for (std::size_t c = 0; c < order.size(); ++c) row[order[c]] = values[c];
+    std::copy(row.begin(), row.end(), values);
+  }
+  return {};
 }
 
 CORBEL_INLINE hal::WeightPart map_vector(const hal::WeightPart& part, float (*change)(float)) {
