@@ -5,17 +5,14 @@
 #include <corbel/checkpoint/metadata.hpp>
 #include <corbel/config.hpp>
 #include <corbel/error.hpp>
+#include <corbel/models/weight_source.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 CORBEL_NAMESPACE_BEGIN
 namespace models {
-
-/// Fills `out` with `count` rows of a tensor from row `first` on, in float32, row-major.
-using RowReader = std::function<Status(std::uint64_t first, std::uint64_t count, float* out)>;
 
 /// One tensor of a GGUF file.
 struct GgufTensorPlan {

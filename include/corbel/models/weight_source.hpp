@@ -35,6 +35,10 @@ CORBEL_API StoredTensor stored_tensor(const Checkpoint& checkpoint, const Tensor
 /// Rows [first, first + count) in float32, columns in the order of the inputs, into out [count, cols]. The rows lie
 /// within the part; the errors of its source.
 CORBEL_API Status read_rows(const StoredTensor& stored, std::uint64_t first, std::uint64_t count, float* out);
+/// Fills `out` with `count` rows of a tensor from row `first` on, in float32, row-major.
+using RowReader = std::function<Status(std::uint64_t first, std::uint64_t count, float* out)>;
+/// read_rows() of the matrix, which it keeps.
+CORBEL_API RowReader rows_of(StoredTensor stored);
 /// The rows of the ranges, one range after the other. The ranges lie within the part.
 CORBEL_API hal::WeightPart pick_rows(const hal::WeightPart& part, const std::vector<RowRange>& ranges);
 /// Parts of one type and number of columns, one above the other.

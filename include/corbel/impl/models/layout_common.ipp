@@ -2,13 +2,10 @@
 #pragma once
 
 #include <corbel/config.hpp>
-#include <corbel/models/gguf_layout.hpp>
 #include <corbel/models/model_spec.hpp>
-#include <corbel/models/weight_source.hpp>
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,12 +13,6 @@
 CORBEL_NAMESPACE_BEGIN
 namespace models {
 namespace detail {
-
-/// Reads rows of a stored matrix; see read_rows().
-inline RowReader rows_of(StoredTensor stored) {
-  return [shared = std::make_shared<const StoredTensor>(std::move(stored))](
-             std::uint64_t first, std::uint64_t count, float* out) { return read_rows(*shared, first, count, out); };
-}
 
 /// The name of what differs between two specs as a program sees them; empty where nothing does.
 inline std::string spec_difference(const ModelSpec& a, const ModelSpec& b) {

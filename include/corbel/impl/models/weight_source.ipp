@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -262,6 +263,11 @@ CORBEL_INLINE Status read_rows(const StoredTensor& stored, std::uint64_t first, 
     std::copy(row.begin(), row.end(), values);
   }
   return {};
+}
+
+CORBEL_INLINE RowReader rows_of(StoredTensor stored) {
+  return [shared = std::make_shared<const StoredTensor>(std::move(stored))](
+             std::uint64_t first, std::uint64_t count, float* out) { return read_rows(*shared, first, count, out); };
 }
 
 CORBEL_INLINE hal::WeightPart map_vector(const hal::WeightPart& part, float (*change)(float)) {
