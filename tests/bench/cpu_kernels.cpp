@@ -90,12 +90,14 @@ void bench_attention(const cpu::KernelTable& kernels, std::size_t heads, std::si
   for (std::size_t i = 0; i < table.size(); ++i)
     table[i] = {static_cast<std::int32_t>(i), static_cast<std::int32_t>(i * kBlockTokens)};
   const std::vector<float> q = filled<float>(kRows * heads * head_dim, 2);
-  std::vector<float> out(q.size());
+  std::vector<float> out(q.size()), chunk(q.size()), vectors(q.size());
   cpu::AttentionRow rows[kRows];
   cpu::AttentionArgs args;
   args.rows = rows;
   args.num_heads = heads;
-  args.head_dim = args.value_dim = head_dim;
+  args.head_dim = args.value_dim = args.out_step = head_dim;
+  args.vectors = vectors.data();
+  args.chunk_outputs = chunk.data();
   args.scale = 0.125f;
   args.table = table.data();
   args.block_tokens = kBlockTokens;

@@ -168,6 +168,40 @@ TEST_CASE("cpu: attention has the same bits for any block size, chunk and number
   });
 }
 
+TEST_CASE("cpu: threads share a long context without changing its bits") {
+  static_assert(corbel::cpu::attention_chunk_end(255) == 256 && corbel::cpu::attention_chunk_end(4096) == 5120 &&
+                corbel::cpu::attention_chunk_end(INT32_MAX) == INT32_MAX);
+  for (const std::int32_t position : {0, 255, 256, 4095, 4096, 5119, 5120, 32767, 32768, 36864, 1 << 30}) {
+    const std::int32_t chunk = corbel::cpu::attention_chunk(position);
+    CHECK(corbel::cpu::attention_chunk_begin(chunk) <= position);
+    CHECK(corbel::cpu::attention_chunk_end(position) == corbel::cpu::attention_chunk_begin(chunk + 1));
+  }
+  for_each_level("cpu: threads share a long context", [](IsaLevel level) {
+    struct Case {
+      hal::AttentionSpec spec;
+      std::size_t tokens;
+    };
+    const Case cases[] = {
+        {{3, 1, 16, 0.25f, 0, 0}, 700}, {{2, 2, 8, 0.3f, 300, 0}, 600}, {{1, 1, 8, 0.3f, 0, 0}, 4400}};
+    for (const Case& c : cases) {
+      const Inputs in = random_inputs(c.spec, c.tokens, 16);
+      const RunnerOptions options = {.max_rows = 4400, .max_tokens = 4416, .kv_type = hal::KvType::kF16};
+      const Matrix expected = run_chunks(context_at(level, 1), c.spec, in, options, {c.tokens});
+      std::vector<std::size_t> chunks = {c.tokens - 40, 30};
+      chunks.insert(chunks.end(), 5, 1);
+      chunks.push_back(5);
+      for (const int threads : {2, 5})
+        CHECK(run_chunks(context_at(level, threads), c.spec, in, options, chunks).same_bits(expected));
+      if (c.tokens > 1000) continue;
+      const std::vector<double> exact = expected_attention(c.spec, in, options.kv_type);
+      double worst = 0;
+      for (std::size_t i = 0; i < exact.size(); ++i)
+        worst = std::max(worst, std::fabs(static_cast<double>(expected.data[i]) - exact[i]));
+      CHECK(worst < 5e-6);
+    }
+  });
+}
+
 TEST_CASE("cpu: a sequence's attention does not depend on other sequences, nor on what else the cache holds") {
   for_each_level("cpu: a sequence's attention", [](IsaLevel level) {
     const hal::AttentionSpec spec = {4, 2, 32, 0.2f, 0, 0};

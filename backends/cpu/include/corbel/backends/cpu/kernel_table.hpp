@@ -19,6 +19,25 @@ namespace cpu {
 /// tokens, the smallest cache block, in which keys are kept as [head_dim][16].
 inline constexpr std::int32_t kTileTokens = 64;
 inline constexpr std::int32_t kSubtileTokens = 16;
+/// A query's positions are summed in chunks, which begin at fixed positions whatever runs, and then the chunks from the
+/// first to the last, so that threads can share a long context. Where the chunk of `position` ends: a multiple of
+/// kTileTokens.
+constexpr std::int32_t attention_chunk_end(std::int32_t position) noexcept {
+  const std::int64_t tokens = position < 4096 ? 256 : position < 32768 ? 1024 : 4096;
+  const std::int64_t end = (position / tokens + 1) * tokens;
+  return end > INT32_MAX ? INT32_MAX : static_cast<std::int32_t>(end);
+}
+/// The number of the chunk of `position`, from 0, and where a chunk begins.
+constexpr std::int32_t attention_chunk(std::int32_t position) noexcept {
+  if (position < 4096) return position / 256;
+  if (position < 32768) return 16 + (position - 4096) / 1024;
+  return 44 + (position - 32768) / 4096;
+}
+constexpr std::int32_t attention_chunk_begin(std::int32_t chunk) noexcept {
+  if (chunk < 16) return chunk * 256;
+  if (chunk < 44) return 4096 + (chunk - 16) * 1024;
+  return 32768 + (chunk - 44) * 4096;
+}
 
 /// Where a row of a linear begins, counted from LinearArgs::x_blocks (in blocks), x and out (in elements).
 struct LinearRow {
@@ -45,25 +64,29 @@ struct LinearArgs {
   const LinearRow* rows = nullptr;  ///< [num_rows]: where the rows are, instead of a stride apart; or null
   const float* bias = nullptr;      ///< of column 0, or null
   std::size_t num_rows = 0;
+  std::size_t prefetch_distance = 4096;  ///< bytes; how far ahead of the first rows weights are asked for
 };
 
 /// The parts of `q` and of `out` that belong to some heads of one row, and the first and last position that it sees.
 struct AttentionRow {
   const float* q = nullptr;  ///< heads lie head_dim apart
-  float* out = nullptr;      ///< heads lie value_dim apart
+  float* out = nullptr;      ///< heads lie out_step apart
   std::int32_t first = 0;
   std::int32_t last = 0;  ///< the row's own position
 };
 
 /// Softmax attention of `num_heads` heads that read one kv head, for rows of one sequence.
-/// Per row and head: scores are float32 dot products over rising d; a running maximum per tile; sums and outputs over
-/// rising position.
+/// Per row, head and chunk: scores are float32 dot products over rising d; a running maximum per tile; sums and outputs
+/// over rising position.
 struct AttentionArgs {
   const AttentionRow* rows = nullptr;
-  std::size_t num_rows = 0;  ///< at most kMaxAttentionRows / num_heads
+  std::size_t num_rows = 0;  ///< num_rows * num_heads is at most kMaxAttentionRows
   std::size_t num_heads = 1;
   std::size_t head_dim = 0;
   std::size_t value_dim = 0;
+  std::size_t out_step = 0;        ///< elements from the output of one head to the next
+  float* vectors = nullptr;        ///< scratch [head_dim * num_rows * num_heads]
+  float* chunk_outputs = nullptr;  ///< scratch [num_rows * num_heads * value_dim] of attention()
   float scale = 1;
   float softcap = 0;
   const float* sinks = nullptr;   ///< [num_heads], or null
@@ -75,6 +98,17 @@ struct AttentionArgs {
   std::size_t block_bytes = 0;
 };
 inline constexpr std::size_t kMaxAttentionRows = 64;
+
+/// What one chunk gives to one query: the maximum, the sum, and from kChunkHeader on the outputs, not yet divided.
+inline constexpr std::size_t kChunkHeader = 16;
+struct JoinChunksArgs {
+  const float* chunks = nullptr;
+  std::size_t chunk_step = 0;  ///< elements
+  std::size_t count = 0;
+  const float* sink = nullptr;
+  float* out = nullptr;
+  std::size_t value_dim = 0;
+};
 
 /// Writes one row's keys and values of all kv heads into its place in a cache block.
 struct KvAppendArgs {
@@ -126,7 +160,11 @@ struct KernelTable {
   void (*quantize_row)(const float* x, std::size_t width, std::size_t group, float step, ActivationBlock* out) noexcept;
   void (*linear[kNumDTypes])(const LinearArgs&) noexcept;
   void (*attention[3])(const AttentionArgs&) noexcept;  // by KvType
-  void (*kv_append[3])(const KvAppendArgs&) noexcept;   // by KvType
+  /// The same for the positions of the chunk that begins at or before `position`, as far as the rows see them, from
+  /// `position` on; outputs are what join_chunks takes. Without sinks.
+  void (*attention_chunk[3])(const AttentionArgs&, std::int32_t position) noexcept;
+  void (*join_chunks)(const JoinChunksArgs&) noexcept;
+  void (*kv_append[3])(const KvAppendArgs&) noexcept;  // by KvType
   void (*norm_row)(const NormArgs&) noexcept;
   void (*rope_head)(const hal::RopeSpec&, const float* in, const float* table, float* out) noexcept;
   void (*activation_row)(hal::ActivationKind, const float* in, const float* gate, float* out,

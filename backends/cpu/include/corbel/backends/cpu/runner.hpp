@@ -51,8 +51,43 @@ struct ExpertWorkspace {
   }
 };
 
+/// Neighbouring rows of one sequence.
+struct AttentionRun {
+  std::uint32_t first = 0;
+  std::uint32_t rows = 0;
+};
+
+/// Where attention keeps what it needs, in bytes from the start of the workspace. A record is what one chunk, computed
+/// apart, gives to one query.
+struct AttentionWorkspace {
+  std::uint64_t runs = 0;     ///< AttentionRun [rows]
+  std::uint64_t outputs = 0;  ///< float [rows * heads * value_width], of the chunk at hand
+  std::uint64_t vectors = 0;  ///< float [max(rows * heads, num_records) * head_dim]
+  std::uint64_t records = 0;  ///< float [num_records * record_elements()]
+  std::uint64_t num_records = 0;
+  std::uint64_t bytes = 0;
+
+  static std::uint64_t record_elements(const hal::AttentionSpec& spec) noexcept {
+    return kChunkHeader + (spec.value_width() + 15) / 16 * 16;
+  }
+
+  AttentionWorkspace(const hal::AttentionSpec& spec, const hal::BatchLimits& limits) noexcept {
+    constexpr std::uint64_t kRows = 8;  // more rows make tasks enough; a few fit here in any context
+    constexpr std::uint64_t kMaxBlockTokens = 64;
+    const auto aligned = [](std::uint64_t offset) { return (offset + 63) / 64 * 64; };
+    const std::uint64_t positions = std::uint64_t{limits.max_blocks} * kMaxBlockTokens;
+    const auto last = static_cast<std::int32_t>(std::min<std::uint64_t>(positions, INT32_MAX));
+    const std::uint64_t queries = std::uint64_t{limits.max_rows} * spec.heads;
+    num_records = kRows * spec.heads * (static_cast<std::uint64_t>(attention_chunk(last)) + 1);
+    outputs = aligned(limits.max_rows * sizeof(AttentionRun));
+    vectors = aligned(outputs + queries * spec.value_width() * sizeof(float));
+    records = aligned(vectors + std::max(queries, num_records) * spec.head_dim * sizeof(float));
+    bytes = records + num_records * record_elements(spec) * sizeof(float);
+  }
+};
+
 /// The workspace serves one op at a time: quantized activations of a linear's input, the sorted slots of experts,
-/// scratch of routing.
+/// chunks of attention, scratch of routing.
 inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::BatchLimits& limits) noexcept {
   std::uint64_t bytes = 0;
   for (const hal::Op& op : program.ops) {
@@ -64,6 +99,8 @@ inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::Bat
       own = rows * (in.width / kBlockColumns) * sizeof(ActivationBlock);
     } else if (op.kind == hal::OpKind::kExpertLinear) {
       own = ExpertWorkspace(rows, in.width, op.route).bytes;
+    } else if (op.kind == hal::OpKind::kAttention) {
+      own = AttentionWorkspace(op.attention, limits).bytes;
     } else if (op.kind == hal::OpKind::kRoute) {
       own = rows * RouteScratch::bytes(op.route);
     }

@@ -188,9 +188,9 @@ CORBEL_INLINE void Runner::kv_append(const hal::Op& op) const noexcept {
   });
 }
 
-// A task is some rows by the heads that share a kv head, so that keys and values are read once for all of them. With
-// few rows the heads are divided further, so that all threads have something to do. Where values lie in keys, what a
-// task reads is expensive to make: few rows come with many heads.
+// A task is some rows of one sequence by the heads that share a kv head, so that keys and values are read once for all
+// of them. Where that makes too few tasks, they are divided by chunks of positions, whose results a second region
+// joins; or by heads. Where values lie in keys, what a task reads is expensive to make: few rows come with many heads.
 CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
   constexpr std::size_t kRowsPerTask = 16, kHeadsPerTask = 4, kLatentHeadsPerTask = 16;
   static_assert(kRowsPerTask * kHeadsPerTask <= kMaxAttentionRows);
@@ -198,67 +198,106 @@ CORBEL_INLINE void Runner::attention(const hal::Op& op) const noexcept {
   const hal::AttentionSpec& spec = op.attention;
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
   if (in.rows == 0) return;
-  const hal::KvLayout& layout = *memory_.kv_layout;
-  const auto layer = static_cast<std::size_t>(op.layer);
-  const std::size_t block_tokens = layout.spec.block_tokens;
-  const std::size_t value_dim = spec.value_width(), element = hal::kv_type_bytes(layout.spec.type);
-  const float* sinks = vector_or_null(op.weight);
-  const float* slopes = vector_or_null(op.bias);
-  const std::size_t heads = spec.heads / spec.kv_heads;
+  const std::size_t heads = spec.heads / spec.kv_heads, value_dim = spec.value_width();
   const std::size_t threads = context_.concurrency();
+  const AttentionWorkspace workspace(spec, limits_);
 
-  const std::size_t num_chunks = (in.rows + kRowsPerTask - 1) / kRowsPerTask;
+  auto* const runs = reinterpret_cast<AttentionRun*>(memory_.workspace + workspace.runs);
+  std::size_t num_runs = 0, visible = 0;
+  std::int32_t first = batch_.positions[0], last = 0;
+  for (std::size_t r = 0; r < in.rows; ++r) {
+    if (r == 0 || batch_.slots[r] != batch_.slots[r - 1] || runs[num_runs - 1].rows == kRowsPerTask)
+      runs[num_runs++] = {static_cast<std::uint32_t>(r), 0};
+    ++runs[num_runs - 1].rows;
+    visible += position(r) + 1 - first_visible(spec, r);
+    first = std::min(first, static_cast<std::int32_t>(first_visible(spec, r)));
+    last = std::max(last, batch_.positions[r]);
+  }
   const std::size_t heads_per_task =
       spec.values_in_keys && in.rows * kLatentHeadsPerTask <= kMaxAttentionRows ? kLatentHeadsPerTask : kHeadsPerTask;
   std::size_t parts = (heads + heads_per_task - 1) / heads_per_task;
-  for (std::size_t items = num_chunks * spec.kv_heads * parts;
-       items < 2 * threads && items % threads != 0 && parts < heads;) {
-    ++parts;
-    items = num_chunks * spec.kv_heads * parts;
-  }
-  std::size_t visible = 0;
-  for (std::size_t r = 0; r < in.rows; ++r) visible += position(r) + 1 - first_visible(spec, r);
   const bool inline_all = threads == 1 || visible * spec.heads * spec.head_dim * 2 < kWorthwhile;
+  const std::int32_t first_chunk = attention_chunk(first);
+  std::size_t num_chunks = 1;  // of a task
+  if (!inline_all && num_runs * spec.kv_heads * parts < 4 * threads) {
+    num_chunks = static_cast<std::size_t>(attention_chunk(last) - first_chunk) + 1;
+    if (in.rows * spec.heads * num_chunks > workspace.num_records) num_chunks = 1;
+  }
+  if (num_chunks == 1) {
+    for (std::size_t items = num_runs * spec.kv_heads * parts;
+         items < 2 * threads && items % threads != 0 && parts < heads;) {
+      ++parts;
+      items = num_runs * spec.kv_heads * parts;
+    }
+  }
 
-  const std::size_t num_items = num_chunks * spec.kv_heads * parts;
+  AttentionArgs common;
+  common.head_dim = spec.head_dim;
+  common.value_dim = value_dim;
+  common.scale = spec.scale;
+  common.softcap = spec.softcap;
+  const hal::KvLayout& layout = *memory_.kv_layout;
+  const auto layer = static_cast<std::size_t>(op.layer);
+  common.block_tokens = layout.spec.block_tokens;
+  common.block_bytes = static_cast<std::size_t>(layout.block_bytes);
+  const std::size_t element = hal::kv_type_bytes(layout.spec.type);
+  const float* sinks = vector_or_null(op.weight);
+  const float* slopes = vector_or_null(op.bias);
+  float* const records = reinterpret_cast<float*>(memory_.workspace + workspace.records);
+  const std::size_t record = AttentionWorkspace::record_elements(spec), head_step = num_chunks * record;
+  float* const vectors = reinterpret_cast<float*>(memory_.workspace + workspace.vectors);
+
   const auto item = [&](std::size_t index) {
+    const std::size_t chunk = index % num_chunks, part = index / num_chunks % parts;
+    const std::size_t kv_head = index / num_chunks / parts % spec.kv_heads;
     // The last rows of a prompt see the most: they come first.
-    const std::size_t chunk = num_chunks - 1 - index / (spec.kv_heads * parts);
-    const std::size_t kv_head = index / parts % spec.kv_heads, part = index % parts;
-    const std::size_t first_head = heads * part / parts, end_head = heads * (part + 1) / parts;
-    AttentionRow rows[kRowsPerTask];
-    AttentionArgs args;
-    args.rows = rows;
+    const AttentionRun run = runs[num_runs - 1 - index / num_chunks / parts / spec.kv_heads];
+    const std::size_t first_head = kv_head * heads + heads * part / parts;
+    const std::size_t end_head = kv_head * heads + heads * (part + 1) / parts;
+    AttentionArgs args = common;
     args.num_heads = end_head - first_head;
-    const std::size_t head = kv_head * heads + first_head;
-    args.head_dim = spec.head_dim;
-    args.value_dim = value_dim;
-    args.scale = spec.scale;
-    args.softcap = spec.softcap;
-    args.sinks = sinks == nullptr ? nullptr : sinks + head;
-    args.slopes = slopes == nullptr ? nullptr : slopes + head;
-    args.block_tokens = block_tokens;
-    args.keys = memory_.kv + layout.k_offset[layer] + kv_head * block_tokens * spec.head_dim * element;
+    args.sinks = sinks == nullptr ? nullptr : sinks + first_head;
+    args.slopes = slopes == nullptr ? nullptr : slopes + first_head;
+    args.keys = memory_.kv + layout.k_offset[layer] + kv_head * args.block_tokens * spec.head_dim * element;
     if (!spec.values_in_keys)
-      args.values = memory_.kv + layout.v_offset[layer] + kv_head * block_tokens * value_dim * element;
-    args.block_bytes = static_cast<std::size_t>(layout.block_bytes);
-    const std::size_t end = std::min(in.rows, (chunk + 1) * kRowsPerTask);
-    for (std::size_t r = chunk * kRowsPerTask; r < end;) {
-      const std::int32_t slot = batch_.slots[r];
-      args.table = batch_.table(slot);
-      args.num_rows = 0;
-      for (; r < end && batch_.slots[r] == slot; ++r) {
-        rows[args.num_rows++] = {in.row(r) + head * spec.head_dim, out.row(r) + head * value_dim,
-                                 static_cast<std::int32_t>(first_visible(spec, r)), batch_.positions[r]};
-      }
+      args.values = memory_.kv + layout.v_offset[layer] + kv_head * args.block_tokens * value_dim * element;
+    args.table = batch_.table(batch_.slots[run.first]);
+    args.num_rows = run.rows;
+    args.out_step = num_chunks == 1 ? value_dim : head_step;
+    AttentionRow rows[kRowsPerTask];
+    args.rows = rows;
+    for (std::size_t i = 0; i < run.rows; ++i) {
+      const std::size_t r = run.first + i;
+      rows[i].q = in.row(r) + first_head * spec.head_dim;
+      rows[i].out = num_chunks == 1 ? out.row(r) + first_head * value_dim
+                                    : records + (r * spec.heads + first_head) * head_step + chunk * record;
+      rows[i].first = static_cast<std::int32_t>(first_visible(spec, r));
+      rows[i].last = batch_.positions[r];
+    }
+    const std::size_t first_query = run.first * spec.heads + run.rows * first_head;
+    args.vectors = vectors + (first_query * num_chunks + chunk * args.num_heads * args.num_rows) * spec.head_dim;
+    if (num_chunks == 1) {
+      args.chunk_outputs = reinterpret_cast<float*>(memory_.workspace + workspace.outputs) + first_query * value_dim;
       kernels_.attention[static_cast<std::size_t>(layout.spec.type)](args);
+    } else {
+      kernels_.attention_chunk[static_cast<std::size_t>(layout.spec.type)](
+          args, attention_chunk_begin(first_chunk + static_cast<std::int32_t>(chunk)));
     }
   };
+  const std::size_t num_items = num_runs * spec.kv_heads * parts * num_chunks;
   if (inline_all) {
     for (std::size_t i = 0; i < num_items; ++i) item(i);
   } else {
     tasks(num_items, item);
   }
+  if (num_chunks == 1) return;
+  divide(in.rows * spec.heads, num_chunks * value_dim * 2, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t head = i % spec.heads;
+      kernels_.join_chunks({records + i * head_step, record, num_chunks, sinks == nullptr ? nullptr : sinks + head,
+                            out.row(i / spec.heads) + head * value_dim, value_dim});
+    }
+  });
 }
 
 CORBEL_INLINE void Runner::elementwise(const hal::Op& op) const noexcept {

@@ -9,6 +9,7 @@ struct Ints {
 };
 
 inline constexpr std::size_t kMaxRows = 4;  // two 16-bit accumulators each, and eight registers for everything else
+inline constexpr std::size_t kMaxSums = 4;
 
 // ---- float32
 // ------------------------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ struct Ints {
   __m512i v;
 };
 
-inline constexpr std::size_t kMaxRows = 8;  // an integer and a float accumulator each
+inline constexpr std::size_t kMaxRows = 8;   // an integer and a float accumulator each
+inline constexpr std::size_t kMaxSums = 16;  // float accumulators of attention
 
 // ---- float32
 // ------------------------------------------------------------------------------------------------------------------------------------

@@ -136,11 +136,21 @@ struct LinearPiece {
   std::size_t count;
 };
 
+/// Asks for the lines of kBytes bytes, which may lie beyond the weight.
+template <std::size_t kBytes, std::size_t kLine = 0>
+CORBEL_CPU_INLINE void prefetch(const std::byte* p) {
+  if constexpr (kLine < kBytes) {
+    __builtin_prefetch(p + kLine);
+    prefetch<kBytes, kLine + 64>(p);
+  }
+}
+
 /// A piece for the rows [row, row + kRows).
 template <DType kType, std::size_t kRows>
 inline void linear_tile(const LinearArgs& a, const LinearPiece& piece, std::size_t row) noexcept {
   constexpr PackedFormat kFormat = packed_format(kType);
   const std::byte* group = piece.group;
+  const std::size_t ahead = row == 0 ? a.prefetch_distance : 0;  // later rows find the weights in a cache
   Floats sums[kRows];
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) sums[r] = zero();
@@ -151,6 +161,7 @@ inline void linear_tile(const LinearArgs& a, const LinearPiece& piece, std::size
     for (std::size_t r = 0; r < kRows; ++r)
       x.at[r] = a.x_blocks + (a.rows == nullptr ? (row + r) * a.x_block_stride : a.rows[row + r].x_block);
     for (std::size_t block = 0; block < num_blocks; ++block, group += kFormat.record_bytes()) {
+      prefetch<kFormat.record_bytes()>(group + ahead);
       add_scaled_dots<kType, kRows, 0>(group, x, sums);
       if constexpr (kFormat.scale_columns == 16) add_scaled_dots<kType, kRows, 1>(group, x, sums);
       CORBEL_CPU_UNROLL

@@ -6,6 +6,8 @@ constexpr KernelTable make_table(std::index_sequence<kTypes...>) {
       &quantize_row,
       {&linear<kernel_type(static_cast<DType>(kTypes))>...},
       {&attention<hal::KvType::kF32>, &attention<hal::KvType::kBF16>, &attention<hal::KvType::kF16>},
+      {&attention_chunk<hal::KvType::kF32>, &attention_chunk<hal::KvType::kBF16>, &attention_chunk<hal::KvType::kF16>},
+      &join_chunks,
       {&kv_append<hal::KvType::kF32>, &kv_append<hal::KvType::kBF16>, &kv_append<hal::KvType::kF16>},
       &norm_row,
       &rope_head,
