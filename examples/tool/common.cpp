@@ -204,7 +204,18 @@ std::string json_line_string(std::string_view text) {
 }
 
 std::int32_t argmax(std::span<const float> logits) {
-  return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  // A maximum per lane needs no branches; the place is looked for afterwards. NaN is never larger.
+  constexpr std::size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill(std::begin(lanes), std::end(lanes), -std::numeric_limits<float>::infinity());
+  std::size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes)
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] = logits[i + lane] > lanes[lane] ? logits[i + lane] : lanes[lane];
+  float largest = *std::max_element(std::begin(lanes), std::end(lanes));
+  for (; i < logits.size(); ++i) largest = logits[i] > largest ? logits[i] : largest;
+  const auto at = std::find(logits.begin(), logits.end(), largest);
+  return at == logits.end() ? 0 : static_cast<std::int32_t>(at - logits.begin());
 }
 
 }  // namespace tool

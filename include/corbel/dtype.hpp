@@ -79,11 +79,16 @@ inline constexpr std::uint32_t kNoGgmlId = 0xFFFFFFFFu;
 
 /// A block of a quantized type as small integers: value i is scales[i / group] * codes[i], and plus minima[i / group]
 /// where the type has minima, group being DTypeTraits::scale_elements. Each operation is rounded to float32; the result
-/// is that of `dequantize`, to the bit (but for the sign of zeros).
+/// is that of `dequantize`, to the bit (but for the sign of zeros). Q2_K to Q6_K say of what their scales and minima
+/// are products: scales[g] = scale * scale_codes[g], minima[g] = minimum * minimum_codes[g].
 struct IntegerBlock {
   std::int8_t codes[256];
   float scales[16];
   float minima[16];
+  float scale;
+  float minimum;
+  std::int8_t scale_codes[16];
+  std::int8_t minimum_codes[16];
 };
 
 /// What a type is called, and the size of its blocks.

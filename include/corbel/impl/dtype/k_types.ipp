@@ -12,14 +12,23 @@ CORBEL_EXACT_FP_BEGIN
 CORBEL_NAMESPACE_BEGIN
 namespace detail {
 
+inline void set_scale(IntegerBlock& out, std::size_t group, std::int32_t code) noexcept {
+  out.scale_codes[group] = static_cast<std::int8_t>(code);
+  out.scales[group] = out.scale * static_cast<float>(code);
+}
+inline void set_minimum(IntegerBlock& out, std::size_t group, std::uint32_t code) noexcept {
+  out.minimum_codes[group] = static_cast<std::int8_t>(code);
+  out.minima[group] = out.minimum * as_float(code);
+}
+
 struct LayoutQ2_K : Blocks<256, 84, 16, true> {  // 16 x (4 bits scale, 4 bits minimum), 256 x 2 bits, d, dmin
   static constexpr std::array<std::size_t, 2> kScales = {80, 82};
   static void unpack(BlockBytes in, IntegerBlock& out) noexcept {
-    const float d = in.f16(80);
-    const float dmin = in.f16(82);
+    out.scale = in.f16(80);
+    out.minimum = -in.f16(82);
     for (std::size_t group = 0; group < 16; ++group) {
-      out.scales[group] = d * as_float(in.u8(group) & 15u);
-      out.minima[group] = -(dmin * as_float(in.u8(group) >> 4));
+      set_scale(out, group, static_cast<std::int32_t>(in.u8(group) & 15u));
+      set_minimum(out, group, in.u8(group) >> 4);
       const std::size_t codes = 16 + group / 8 * 32 + group % 2 * 16;
       const std::size_t shift = group % 8 / 2 * 2;
       for (std::size_t i = 0; i < 16; i += 8)
@@ -31,11 +40,11 @@ struct LayoutQ2_K : Blocks<256, 84, 16, true> {  // 16 x (4 bits scale, 4 bits m
 struct LayoutQ3_K : Blocks<256, 110, 16> {  // 256 third bits, 256 x 2 bits, 16 x 6 bits scale, d
   static constexpr std::array<std::size_t, 1> kScales = {108};
   static void unpack(BlockBytes in, IntegerBlock& out) noexcept {
-    const float d = in.f16(108);
+    out.scale = in.f16(108);
     for (std::size_t group = 0; group < 16; ++group) {
       const std::uint32_t low = group < 8 ? in.u8(96 + group) & 15u : in.u8(96 + group - 8) >> 4;
       const std::uint32_t high = in.u8(104 + group % 4) >> (group / 4 * 2) & 3u;
-      out.scales[group] = d * centred(low | high << 4, 32);
+      set_scale(out, group, static_cast<std::int32_t>(low | high << 4) - 32);
       const std::size_t lane = group % 2 * 16;
       const std::size_t codes = 32 + group / 8 * 32 + lane;
       const std::size_t shift = group % 8 / 2 * 2;
@@ -49,8 +58,8 @@ struct LayoutQ3_K : Blocks<256, 110, 16> {  // 256 third bits, 256 x 2 bits, 16 
 
 // The 8 pairs of 6-bit scale and minimum that Q4_K and Q5_K pack into the 12 bytes after d and dmin.
 inline void unpack_scales_and_minima(BlockBytes in, IntegerBlock& out) noexcept {
-  const float d = in.f16(0);
-  const float dmin = in.f16(2);
+  out.scale = in.f16(0);
+  out.minimum = -in.f16(2);
   for (std::size_t group = 0; group < 8; ++group) {
     std::uint32_t scale = in.u8(4 + group) & 63u;
     std::uint32_t minimum = in.u8(8 + group) & 63u;
@@ -58,8 +67,8 @@ inline void unpack_scales_and_minima(BlockBytes in, IntegerBlock& out) noexcept 
       scale = (in.u8(8 + group) & 15u) | in.u8(group) >> 6 << 4;
       minimum = in.u8(8 + group) >> 4 | in.u8(4 + group) >> 6 << 4;
     }
-    out.scales[group] = d * as_float(scale);
-    out.minima[group] = -(dmin * as_float(minimum));
+    set_scale(out, group, static_cast<std::int32_t>(scale));
+    set_minimum(out, group, minimum);
   }
 }
 
@@ -94,8 +103,8 @@ struct LayoutQ5_K
 struct LayoutQ6_K : Blocks<256, 210, 16> {  // 256 x low 4 bits, 256 x high 2 bits, 16 x int8 scale, d
   static constexpr std::array<std::size_t, 1> kScales = {208};
   static void unpack(BlockBytes in, IntegerBlock& out) noexcept {
-    const float d = in.f16(208);
-    for (std::size_t group = 0; group < 16; ++group) out.scales[group] = d * static_cast<float>(in.i8(192 + group));
+    out.scale = in.f16(208);
+    for (std::size_t group = 0; group < 16; ++group) set_scale(out, group, in.i8(192 + group));
     for (std::size_t row = 0; row < 8; ++row) {  // 32 values each
       const std::size_t low = row / 4 * 64 + row % 2 * 32;
       const std::size_t low_shift = row % 4 / 2 * 4;

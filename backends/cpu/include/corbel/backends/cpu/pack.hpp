@@ -39,7 +39,9 @@ void write_scale(std::byte* to, float value) noexcept {
     std::memcpy(to, &value, sizeof value);
   }
 }
-inline float read_scale(const PackedFormat& format, const std::byte* from) noexcept {
+/// `factor` belongs to scales that are integers.
+inline float read_scale(const PackedFormat& format, const std::byte* from, float factor) noexcept {
+  if (format.nested()) return factor * static_cast<float>(static_cast<std::int8_t>(*from));
   if (format.scale_bytes == 2) {
     std::uint16_t half;
     std::memcpy(&half, from, sizeof half);
@@ -48,6 +50,18 @@ inline float read_scale(const PackedFormat& format, const std::byte* from) noexc
   float value;
   std::memcpy(&value, from, sizeof value);
   return value;
+}
+
+/// kBits bits from bit `from` on of each code of 8 quads; lines begin at `to`.
+template <std::size_t kBits>
+void write_plane(const std::uint32_t* quads, std::size_t from, std::byte* to) noexcept {
+  constexpr std::uint32_t kMask = 0x01010101u * ((1u << kBits) - 1);
+  constexpr std::size_t kPerLine = 8 / kBits;
+  for (std::size_t line = 0; line < kBits; ++line) {
+    std::uint32_t word = 0;
+    for (std::size_t i = 0; i < kPerLine; ++i) word |= (quads[line * kPerLine + i] >> from & kMask) << (i * kBits);
+    std::memcpy(to + line * 64, &word, sizeof word);
+  }
 }
 
 /// Columns [first, first + 32) of an unpacked block into the record of their columns, as row `lane`.
@@ -70,20 +84,22 @@ void write_record(const IntegerBlock& block, std::size_t first, std::size_t lane
     for (std::uint32_t& quad : quads)  // adds the zero to each byte, without carries between them
       quad = ((quad & 0x7f7f7f7fu) + (kZeros & 0x7f7f7f7fu)) ^ ((quad ^ kZeros) & 0x80808080u);
   }
-  if constexpr (kFormat.code_bits == 8) {
-    for (std::size_t quad = 0; quad < 8; ++quad) std::memcpy(record + quad * 64 + lane * 4, &quads[quad], 4);
-  } else {  // four codes of 4 bits each in the low halves, four in the high ones
-    for (std::size_t quad = 0; quad < 8; quad += 2) {
-      const std::uint32_t pair = quads[quad] | quads[quad + 1] << 4;
-      std::memcpy(record + quad / 2 * 64 + lane * 4, &pair, 4);
-    }
-  }
+  constexpr std::size_t kLow = static_cast<std::size_t>(kFormat.code_bits);
+  write_plane<kLow>(quads, 0, record + lane * 4);
+  if constexpr (kFormat.high_bits != 0)
+    write_plane<static_cast<std::size_t>(kFormat.high_bits)>(quads, kLow, record + kFormat.low_bytes() + lane * 4);
   std::byte* scales = record + kFormat.code_bytes();
   for (std::size_t s = 0; s < kBlockColumns / kFormat.scale_columns; ++s) {
     const std::size_t at = (s * kGroupRows + lane) * kFormat.scale_bytes;
     const std::size_t source = first / kFormat.scale_columns + s;
-    write_scale<kType>(scales + at, block.scales[source]);
-    if constexpr (kFormat.has_minimum) write_scale<kType>(scales + kFormat.scales_bytes() + at, block.minima[source]);
+    std::byte* minima = scales + kFormat.scales_bytes();
+    if constexpr (kFormat.nested()) {
+      std::memcpy(scales + at, &block.scale_codes[source], 1);
+      if constexpr (kFormat.has_minimum) std::memcpy(minima + at, &block.minimum_codes[source], 1);
+    } else {
+      write_scale<kType>(scales + at, block.scales[source]);
+      if constexpr (kFormat.has_minimum) write_scale<kType>(minima + at, block.minima[source]);
+    }
   }
 }
 
@@ -98,7 +114,13 @@ void pack_blocks(const DTypeTraits& type, const std::byte* rows, std::size_t num
     for (std::size_t k = 0; k < columns; k += type.block_elements, stored += type.block_bytes) {
       type.unpack(stored, block);
       for (std::size_t i = 0; i < type.block_elements; i += kBlockColumns)
-        write_record<kType>(block, i, lane, group + (k + i) / kBlockColumns * kFormat.record_bytes());
+        write_record<kType>(block, i, lane, group + record_offset(kFormat, k + i));
+      if constexpr (kFormat.nested()) {
+        std::byte* header = group + record_offset(kFormat, k) - kFormat.header_bytes() + lane * 2;
+        const std::uint16_t scale = exact_half(block.scale), minimum = exact_half(block.minimum);
+        std::memcpy(header, &scale, sizeof scale);
+        if constexpr (kFormat.has_minimum) std::memcpy(header + kGroupRows * 2, &minimum, sizeof minimum);
+      }
     }
   }
 }
@@ -192,6 +214,14 @@ inline void pack_group(DType dtype, const std::byte* rows, std::size_t num_rows,
   kBlockPackers[static_cast<std::size_t>(dtype)](type, rows, num_rows, row_bytes, columns, group);
 }
 
+/// `bits` bits of the code of a column, which are those of write_plane.
+inline std::uint32_t read_bits(const std::byte* plane, std::size_t bits, std::size_t lane,
+                               std::size_t column) noexcept {
+  const std::size_t quad = column / 4, per_line = 8 / bits;
+  const auto byte = std::to_integer<std::uint32_t>(plane[quad / per_line * 64 + lane * 4 + column % 4]);
+  return byte >> (quad % per_line * bits) & ((1u << bits) - 1);
+}
+
 /// Dequantizes row `lane` of a group into out [columns].
 inline void read_packed_row(DType dtype, const std::byte* group, std::size_t lane, std::size_t columns,
                             float* out) noexcept {
@@ -222,21 +252,30 @@ inline void read_packed_row(DType dtype, const std::byte* group, std::size_t lan
     return;
   }
   const CodebookTable table = codebook_table(format);
+  const auto half = [](const std::byte* from) {
+    std::uint16_t bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return f16_to_f32(bits);
+  };
   for (std::size_t k = 0; k < columns; ++k) {
-    const std::byte* record = group + k / kBlockColumns * format.record_bytes();
-    const std::size_t column = k % kBlockColumns, quad = column / 4;
-    std::uint32_t code;
-    if (format.code_bits == 8) {
-      code = std::to_integer<std::uint32_t>(record[quad * 64 + lane * 4 + column % 4]);
-    } else {
-      code = std::to_integer<std::uint32_t>(record[quad / 2 * 64 + lane * 4 + column % 4]) >> (quad % 2 * 4) & 15u;
-    }
+    const std::byte* record = group + record_offset(format, k);
+    const std::size_t column = k % kBlockColumns;
+    std::uint32_t code = read_bits(record, static_cast<std::size_t>(format.code_bits), lane, column);
+    if (format.high_bits != 0)
+      code |= read_bits(record + format.low_bytes(), static_cast<std::size_t>(format.high_bits), lane, column)
+              << format.code_bits;
     if (format.codebook != Codebook::kNone) code = table.codes[code];
-    const std::size_t at =
-        format.code_bytes() + (column / format.scale_columns * kGroupRows + lane) * format.scale_bytes;
+    float scale = 0, minimum = 0;
+    if (format.nested()) {
+      const std::byte* header = group + record_offset(format, k / kNestColumns * kNestColumns) - format.header_bytes();
+      scale = half(header + lane * 2);
+      if (format.has_minimum) minimum = half(header + (kGroupRows + lane) * 2);
+    }
+    const std::byte* at =
+        record + format.code_bytes() + (column / format.scale_columns * kGroupRows + lane) * format.scale_bytes;
     const float value =
-        read_scale(format, record + at) * static_cast<float>(static_cast<std::int32_t>(code) - format.zero());
-    out[k] = format.has_minimum ? value + read_scale(format, record + at + format.scales_bytes()) : value;
+        read_scale(format, at, scale) * static_cast<float>(static_cast<std::int32_t>(code) - format.zero());
+    out[k] = format.has_minimum ? value + read_scale(format, at + format.scales_bytes(), minimum) : value;
   }
 }
 

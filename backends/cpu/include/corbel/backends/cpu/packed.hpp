@@ -1,13 +1,20 @@
 // How the CPU backend keeps a weight: groups of 16 rows (output features), each a stream of records of 32 columns.
 //
-// A record of a quantized type holds, for its 16 rows, 32 unsigned codes each and then the scales and minima:
-//   4-bit codes   4 lines of 64 bytes. Line j, byte 4 * row + i: column 8 * j + i in the low half, 8 * j + 4 + i in the
-//   high half; perhaps positions in a codebook. 8-bit codes   8 lines of 64 bytes. Line j, byte 4 * row + i: column 4 *
-//   j + i. scales        [32 / group][16], float16 as in the file, or float32 where the file's scale is a product
+// A record of a quantized type holds, for its 16 rows, 32 unsigned codes each and then the scales and minima. Columns
+// 4 * q to 4 * q + 3 of all rows are quad q; in a line of 64 bytes, byte 4 * row + i is of column 4 * q + i:
+//   8-bit codes   8 lines, one a quad.
+//   4-bit codes   4 lines of two quads: 2 * j in the low half of each byte of line j, 2 * j + 1 in the high half.
+//   Perhaps
+//                 positions in a codebook.
+//   2-bit codes   2 lines of four quads, from the low bits up.
+//   high bits     of codes of 3, 5 or 6 bits, above the 2 or 4 low ones: one bit of eight quads, or two bits of four.
+//   scales        [32 / group][16], float16 as in the file; or float32 where the file's scale is a product; or int8
+//                 where it is the product of a small integer and a float16 of 256 columns
 //   minima        the same, for types that have one
-// so that one line is the operand of a dot instruction that multiplies four bytes per 32-bit lane. The value of a code
-// q is scale * q + minimum, or scale * (q - zero), and equals the reference dequantization bit for bit. A record of a
-// plain type is one column: 16 values. Rows past the end of a matrix are zeros.
+// so that one line is the operand of a dot instruction that multiplies four bytes per 32-bit lane. Eight records with
+// int8 scales follow a header of the 16 rows' float16 factors, and negated ones of the minima. The value of a code q is
+// scale * q + minimum, or scale * (q - zero), and equals the reference dequantization bit for bit. A record of a plain
+// type is one column: 16 values. Rows past the end of a matrix are zeros.
 //
 // Small floats (FloatCode) meet activations that are not quantized, as plain types do. Their records of 32 columns
 // begin with 16 float32 scales; then E4M3 has one line of 16 bytes per column, NF4 one per two columns, the first of
@@ -25,6 +32,7 @@ namespace cpu {
 
 inline constexpr std::size_t kGroupRows = 16;     ///< rows of a group: the lanes of the kernels
 inline constexpr std::size_t kBlockColumns = 32;  ///< columns of a record, and of one scale of quantized activations
+inline constexpr std::size_t kNestColumns = 256;  ///< columns of a header and its records
 
 /// What 4-bit codes stand for where they are not the integers themselves: positions in a table of 16.
 enum class Codebook : std::uint8_t { kNone, kE2M1, kIQ4 };
@@ -34,23 +42,31 @@ enum class FloatCode : std::uint8_t { kNone, kE4M3, kNF4 };
 
 /// One row of the table of packed forms.
 struct PackedFormat {
-  int code_bits = 0;              ///< 4 or 8; 0 for plain types
+  int code_bits = 0;              ///< 2, 4 or 8, without the high bits; 0 for plain types
   int max_code = 0;               ///< the largest code; bounds sums in 16-bit lanes
   int zero_shift = 0;             ///< zero = 1 << zero_shift; 0: none
   std::size_t scale_columns = 0;  ///< columns that share a scale: 16 or 32
-  std::size_t scale_bytes = 0;    ///< 2 or 4
+  std::size_t scale_bytes = 0;    ///< 1, 2 or 4
   bool has_minimum = false;
   DType plain = DType::kF32;  ///< of plain types: the float that holds each value exactly (64 bits: to the nearest)
   Codebook codebook = Codebook::kNone;  ///< max_code and zero_shift are those of what is looked up
   bool bf16_scales = false;             ///< scales of 2 bytes are bfloat16, not float16
   FloatCode float_code = FloatCode::kNone;
+  int high_bits = 0;  ///< 0, 1 or 2
 
   bool operator==(const PackedFormat&) const = default;
   constexpr bool quantized() const noexcept { return code_bits != 0; }
   constexpr bool coded() const noexcept { return float_code != FloatCode::kNone; }
   constexpr std::int32_t zero() const noexcept { return zero_shift == 0 ? 0 : 1 << zero_shift; }
-  constexpr std::size_t code_bytes() const noexcept {
+  constexpr bool nested() const noexcept { return scale_bytes == 1; }
+  constexpr std::size_t low_bytes() const noexcept {
     return kGroupRows * kBlockColumns * static_cast<std::size_t>(code_bits) / 8;
+  }
+  constexpr std::size_t code_bytes() const noexcept {
+    return kGroupRows * kBlockColumns * static_cast<std::size_t>(code_bits + high_bits) / 8;
+  }
+  constexpr std::size_t header_bytes() const noexcept {
+    return nested() ? kGroupRows * sizeof(std::uint16_t) * (has_minimum ? 2 : 1) : 0;
   }
   constexpr std::size_t scales_bytes() const noexcept {
     return kGroupRows * (kBlockColumns / scale_columns) * scale_bytes;
@@ -70,6 +86,15 @@ constexpr PackedFormat plain_format(DType held_as) noexcept {
 constexpr PackedFormat coded_format(FloatCode code) noexcept {
   PackedFormat format;
   format.float_code = code;
+  return format;
+}
+
+/// Codes of low and high bits; scales of 1 byte are integers.
+constexpr PackedFormat split_format(int low_bits, int high_bits, int zero_shift, std::size_t scale_columns,
+                                    std::size_t scale_bytes, bool has_minimum) noexcept {
+  PackedFormat format = {low_bits,   (1 << (low_bits + high_bits)) - 1, zero_shift, scale_columns, scale_bytes,
+                         has_minimum};
+  format.high_bits = high_bits;
   return format;
 }
 
@@ -135,22 +160,22 @@ constexpr PackedFormat packed_format(DType dtype) noexcept {
     case DType::kQ4_1:
       return {4, 15, 0, 32, 2, true};
     case DType::kQ5_0:
-      return {8, 31, 4, 32, 2, false};
+      return split_format(4, 1, 4, 32, 2, false);
     case DType::kQ5_1:
-      return {8, 31, 0, 32, 2, true};
+      return split_format(4, 1, 0, 32, 2, true);
     case DType::kQ8_0:
     case DType::kQ8_1:
       return {8, 255, 7, 32, 2, false};
     case DType::kQ2_K:
-      return {4, 3, 0, 16, 4, true};
+      return split_format(2, 0, 0, 16, 1, true);
     case DType::kQ3_K:
-      return {4, 7, 2, 16, 4, false};
+      return split_format(2, 1, 2, 16, 1, false);
     case DType::kQ4_K:
-      return {4, 15, 0, 32, 4, true};
+      return split_format(4, 0, 0, 32, 1, true);
     case DType::kQ5_K:
-      return {8, 31, 0, 32, 4, true};
+      return split_format(4, 1, 0, 32, 1, true);
     case DType::kQ6_K:
-      return {8, 63, 5, 16, 4, false};
+      return split_format(4, 2, 5, 16, 1, false);
     case DType::kGroupI4:
       return {4, 15, 3, 32, 4, false};
     case DType::kGroupU4:
@@ -196,8 +221,15 @@ constexpr std::size_t plain_bytes(DType dtype) noexcept { return packed_format(d
 /// Bytes of one group of 16 rows.
 constexpr std::uint64_t group_bytes(DType dtype, std::uint64_t columns) noexcept {
   const PackedFormat format = packed_format(dtype);
-  return format.quantized() || format.coded() ? columns / kBlockColumns * format.record_bytes()
-                                              : columns * kGroupRows * plain_bytes(dtype);
+  return format.quantized() || format.coded()
+             ? columns / kBlockColumns * format.record_bytes() + columns / kNestColumns * format.header_bytes()
+             : columns * kGroupRows * plain_bytes(dtype);
+}
+
+/// Where the record of `column` begins in a group of a type that has records.
+constexpr std::size_t record_offset(const PackedFormat& format, std::size_t column) noexcept {
+  const std::size_t headers = format.nested() ? column / kNestColumns + 1 : 0;
+  return column / kBlockColumns * format.record_bytes() + headers * format.header_bytes();
 }
 
 /// 32 activations of a row, quantized: value = scale * code. Also what types with minima or zero points need of them.

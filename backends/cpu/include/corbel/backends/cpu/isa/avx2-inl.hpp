@@ -115,6 +115,10 @@ CORBEL_CPU_INLINE Ints load_u8(const void* p) {
   const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
+CORBEL_CPU_INLINE Ints load_i8(const void* p) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(p));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
 /// For eight codes below 16: the lane permutation looks at three bits; the fourth, shifted to the sign, chooses the
 /// half.
 CORBEL_CPU_INLINE __m256 look_up_8(__m256 first, __m256 second, __m256i codes) {
@@ -185,13 +189,20 @@ CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) {
   const auto* v = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
 }
-CORBEL_CPU_INLINE Codes low_nibbles(Codes c) {
-  const __m256i mask = _mm256_set1_epi8(15);
-  return {_mm256_and_si256(c.lo, mask), _mm256_and_si256(c.hi, mask)};
+template <int kFrom, int kTo, int kBits>
+CORBEL_CPU_INLINE __m256i move_bits(__m256i v) {
+  constexpr auto kMask = static_cast<char>(((1 << kBits) - 1) << kTo);
+  const __m256i moved = kFrom > kTo   ? _mm256_srli_epi16(v, kFrom > kTo ? kFrom - kTo : 0)
+                        : kFrom < kTo ? _mm256_slli_epi16(v, kFrom < kTo ? kTo - kFrom : 0)
+                                      : v;
+  return _mm256_and_si256(moved, _mm256_set1_epi8(kMask));
 }
-CORBEL_CPU_INLINE Codes high_nibbles(Codes c) {
-  return low_nibbles({_mm256_srli_epi16(c.lo, 4), _mm256_srli_epi16(c.hi, 4)});
+template <int kFrom, int kTo, int kBits>
+CORBEL_CPU_INLINE Codes move_bits(Codes c) {
+  if constexpr (kBits == 8) return c;
+  return {move_bits<kFrom, kTo, kBits>(c.lo), move_bits<kFrom, kTo, kBits>(c.hi)};
 }
+CORBEL_CPU_INLINE Codes unite(Codes x, Codes y) { return {_mm256_or_si256(x.lo, y.lo), _mm256_or_si256(x.hi, y.hi)}; }
 CORBEL_CPU_INLINE Codes look_up(const std::uint8_t* table, Codes c) {
   const __m256i t = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm256_shuffle_epi8(t, c.lo), _mm256_shuffle_epi8(t, c.hi)};

@@ -96,6 +96,9 @@ CORBEL_CPU_INLINE Ints shift_right(Ints x) {
 CORBEL_CPU_INLINE Ints load_u8(const void* p) {
   return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
 }
+CORBEL_CPU_INLINE Ints load_i8(const void* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
 /// table[code] for codes below 16; the table is aligned to 64 bytes.
 CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   return {_mm512_permutexvar_ps(codes.v, _mm512_load_ps(table))};
@@ -139,8 +142,16 @@ struct Dot {
 };
 
 CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) { return {_mm512_loadu_si512(p)}; }
-CORBEL_CPU_INLINE Codes low_nibbles(Codes c) { return {_mm512_and_si512(c.v, _mm512_set1_epi8(15))}; }
-CORBEL_CPU_INLINE Codes high_nibbles(Codes c) { return low_nibbles({_mm512_srli_epi16(c.v, 4)}); }
+template <int kFrom, int kTo, int kBits>
+CORBEL_CPU_INLINE Codes move_bits(Codes c) {
+  if constexpr (kBits == 8) return c;
+  constexpr auto kMask = static_cast<char>(((1 << kBits) - 1) << kTo);
+  const __m512i moved = kFrom > kTo   ? _mm512_srli_epi16(c.v, kFrom > kTo ? kFrom - kTo : 0)
+                        : kFrom < kTo ? _mm512_slli_epi16(c.v, kFrom < kTo ? kTo - kFrom : 0)
+                                      : c.v;
+  return {_mm512_and_si512(moved, _mm512_set1_epi8(kMask))};
+}
+CORBEL_CPU_INLINE Codes unite(Codes x, Codes y) { return {_mm512_or_si512(x.v, y.v)}; }
 CORBEL_CPU_INLINE Codes look_up(const std::uint8_t* table, Codes c) {
   const __m512i t = _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm512_shuffle_epi8(t, c.v)};

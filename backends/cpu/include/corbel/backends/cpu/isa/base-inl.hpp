@@ -124,6 +124,15 @@ CORBEL_CPU_INLINE Ints load_u8(const void* p) {
   __builtin_memcpy(&v, lanes, sizeof v);
   return v;
 }
+CORBEL_CPU_INLINE Ints load_i8(const void* p) {
+  std::int8_t bytes[16];
+  __builtin_memcpy(bytes, p, sizeof bytes);
+  std::int32_t lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = bytes[i];
+  Ints v;
+  __builtin_memcpy(&v, lanes, sizeof v);
+  return v;
+}
 /// table[code] for codes below 16.
 CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   std::int32_t lanes[16];
@@ -204,10 +213,21 @@ CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) {
   __builtin_memcpy(&codes.v, p, sizeof codes.v);
   return codes;
 }
-CORBEL_CPU_INLINE Codes low_nibbles(Codes c) { return {bit_and(c.v, broadcast_int(0x0f0f0f0f))}; }
-CORBEL_CPU_INLINE Codes high_nibbles(Codes c) {
-  return low_nibbles({{c.v.a >> 4, c.v.b >> 4, c.v.c >> 4, c.v.d >> 4}});
+/// kBits bits of each byte from bit kFrom on, moved to bit kTo; the other bits are 0.
+template <int kFrom, int kTo, int kBits>
+CORBEL_CPU_INLINE Codes move_bits(Codes c) {
+  constexpr int kMask = kBits == 8 ? -1 : 0x01010101 * (((1 << kBits % 8) - 1) << kTo);
+  const Ints mask = broadcast_int(kMask);
+  if constexpr (kBits == 8) {
+    return c;
+  } else if constexpr (kFrom > kTo) {
+    constexpr int kShift = kFrom - kTo;
+    return {bit_and({c.v.a >> kShift, c.v.b >> kShift, c.v.c >> kShift, c.v.d >> kShift}, mask)};
+  } else {
+    return {bit_and(shift_left<kTo - kFrom>(c.v), mask)};
+  }
 }
+CORBEL_CPU_INLINE Codes unite(Codes x, Codes y) { return {bit_or(x.v, y.v)}; }
 /// table[code] for codes below 16.
 CORBEL_CPU_INLINE Codes look_up(const std::uint8_t* table, Codes codes) {
   std::uint8_t bytes[64];

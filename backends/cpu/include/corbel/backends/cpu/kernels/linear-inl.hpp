@@ -14,49 +14,61 @@ struct TileRows {
 template <DType kType>
 inline constexpr CodebookTable kCodebookTable = codebook_table(packed_format(kType));
 
-/// 4-bit codes as what the dot products take.
-template <DType kType>
-CORBEL_CPU_INLINE auto prepare_nibbles(Codes nibbles) {
+/// The codes of quad kQuad from a plane of kBits bits, moved to bit kTo of their bytes.
+template <int kBits, int kTo, int kQuad>
+CORBEL_CPU_INLINE Codes load_plane(const std::byte* plane) {
+  constexpr int kPerLine = 8 / kBits;
+  return move_bits<kQuad % kPerLine * kBits, kTo, kBits>(load_codes(plane + kQuad / kPerLine * 64));
+}
+
+/// The codes of quad kQuad of a record as what the dot products take.
+template <DType kType, int kQuad>
+CORBEL_CPU_INLINE auto quad_codes(const std::byte* record) {
   constexpr PackedFormat kFormat = packed_format(kType);
-  if constexpr (kFormat.codebook == Codebook::kNone) {
-    return nibbles;
+  const Codes low = load_plane<kFormat.code_bits, 0, kQuad>(record);
+  if constexpr (kFormat.codebook != Codebook::kNone) {
+    return prepare_codes<kFormat.max_code>(look_up(kCodebookTable<kType>.codes, low));
+  } else if constexpr (kFormat.high_bits != 0) {
+    return prepare_codes<kFormat.max_code>(
+        unite(low, load_plane<kFormat.high_bits, kFormat.code_bits, kQuad>(record + kFormat.low_bytes())));
   } else {
-    return prepare_codes<kFormat.max_code>(look_up(kCodebookTable<kType>.codes, nibbles));
+    return prepare_codes<kFormat.max_code>(low);
   }
 }
 
 /// All steps of the integer dot products that share scale number kScale of a record.
 template <DType kType, std::size_t kRows, std::size_t kScale, int kStep = 0>
-CORBEL_CPU_INLINE void dot_steps(const std::byte* codes, const TileRows<kRows>& x,
+CORBEL_CPU_INLINE void dot_steps(const std::byte* record, const TileRows<kRows>& x,
                                  Dot<packed_format(kType).max_code> (&dots)[kRows]) {
   constexpr PackedFormat kFormat = packed_format(kType);
   constexpr int kSteps = static_cast<int>(kFormat.scale_columns) / 4;
   if constexpr (kStep < kSteps) {
     constexpr int kQuad = static_cast<int>(kScale) * kSteps + kStep;
-    if constexpr (kFormat.code_bits == 4) {
-      const Codes line = load_codes(codes + kQuad / 2 * 64);
-      const auto low = prepare_nibbles<kType>(low_nibbles(line));
-      CORBEL_CPU_UNROLL
-      for (std::size_t r = 0; r < kRows; ++r)
-        dot_step<kFormat.max_code, kStep, kSteps>(dots[r], low, load_quad(x.at[r]->codes + 4 * kQuad));
-      const auto high = prepare_nibbles<kType>(high_nibbles(line));
-      CORBEL_CPU_UNROLL
-      for (std::size_t r = 0; r < kRows; ++r)
-        dot_step<kFormat.max_code, kStep + 1, kSteps>(dots[r], high, load_quad(x.at[r]->codes + 4 * kQuad + 4));
-      dot_steps<kType, kRows, kScale, kStep + 2>(codes, x, dots);
-    } else {
-      const auto line = prepare_codes<kFormat.max_code>(load_codes(codes + kQuad * 64));
-      CORBEL_CPU_UNROLL
-      for (std::size_t r = 0; r < kRows; ++r)
-        dot_step<kFormat.max_code, kStep, kSteps>(dots[r], line, load_quad(x.at[r]->codes + 4 * kQuad));
-      dot_steps<kType, kRows, kScale, kStep + 1>(codes, x, dots);
-    }
+    const auto codes = quad_codes<kType, kQuad>(record);
+    CORBEL_CPU_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r)
+      dot_step<kFormat.max_code, kStep, kSteps>(dots[r], codes, load_quad(x.at[r]->codes + 4 * kQuad));
+    dot_steps<kType, kRows, kScale, kStep + 1>(record, x, dots);
   }
 }
 
+/// What the integer scales and minima of 256 columns are multiplied by.
+struct Factors {
+  Floats scale, minimum;
+};
 template <DType kType>
-CORBEL_CPU_INLINE Floats load_scales(const std::byte* p) {
+CORBEL_CPU_INLINE Factors load_factors(const std::byte* header) {
   constexpr PackedFormat kFormat = packed_format(kType);
+  if constexpr (kFormat.nested() && kFormat.has_minimum)
+    return {load_f16(header), load_f16(header + kGroupRows * sizeof(std::uint16_t))};
+  if constexpr (kFormat.nested()) return {load_f16(header), zero()};
+  return {zero(), zero()};
+}
+
+template <DType kType>
+CORBEL_CPU_INLINE Floats load_scales(const std::byte* p, Floats factor) {
+  constexpr PackedFormat kFormat = packed_format(kType);
+  if constexpr (kFormat.nested()) return mul(factor, to_floats(load_i8(p)));
   if constexpr (kFormat.scale_bytes == 4) return load(reinterpret_cast<const float*>(p));
   if constexpr (kFormat.scale_bytes == 2 && kFormat.bf16_scales) return load_bf16(p);
   return load_f16(p);
@@ -64,12 +76,13 @@ CORBEL_CPU_INLINE Floats load_scales(const std::byte* p) {
 
 /// One record and scale: the dots, then the scale and the minimum.
 template <DType kType, std::size_t kRows, std::size_t kScale>
-CORBEL_CPU_INLINE void add_scaled_dots(const std::byte* record, const TileRows<kRows>& x, Floats (&sums)[kRows]) {
+CORBEL_CPU_INLINE void add_scaled_dots(const std::byte* record, const Factors& factors, const TileRows<kRows>& x,
+                                       Floats (&sums)[kRows]) {
   constexpr PackedFormat kFormat = packed_format(kType);
   constexpr std::size_t kScaleOffset = kFormat.code_bytes() + kScale * kGroupRows * kFormat.scale_bytes;
   Dot<kFormat.max_code> dots[kRows];
   dot_steps<kType, kRows, kScale>(record, x, dots);
-  const Floats scales = load_scales<kType>(record + kScaleOffset);
+  const Floats scales = load_scales<kType>(record + kScaleOffset, factors.scale);
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
     const std::int32_t* sum = kFormat.scale_columns == 32 ? &x.at[r]->sum : &x.at[r]->sums[kScale];
@@ -77,7 +90,7 @@ CORBEL_CPU_INLINE void add_scaled_dots(const std::byte* record, const TileRows<k
     sums[r] = fma(dot, mul(scales, broadcast(x.at[r]->scale)), sums[r]);
   }
   if constexpr (kFormat.has_minimum) {
-    const Floats minima = load_scales<kType>(record + kScaleOffset + kFormat.scales_bytes());
+    const Floats minima = load_scales<kType>(record + kScaleOffset + kFormat.scales_bytes(), factors.minimum);
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
       const float* sum = kFormat.scale_columns == 32 ? &x.at[r]->scaled_sum : &x.at[r]->scaled_sums[kScale];
@@ -160,10 +173,17 @@ inline void linear_tile(const LinearArgs& a, const LinearPiece& piece, std::size
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r)
       x.at[r] = a.x_blocks + (a.rows == nullptr ? (row + r) * a.x_block_stride : a.rows[row + r].x_block);
+    Factors factors = load_factors<kType>(group);
     for (std::size_t block = 0; block < num_blocks; ++block, group += kFormat.record_bytes()) {
+      if constexpr (kFormat.nested()) {
+        if (block % (kNestColumns / kBlockColumns) == 0) {
+          factors = load_factors<kType>(group);
+          group += kFormat.header_bytes();
+        }
+      }
       prefetch<kFormat.record_bytes()>(group + ahead);
-      add_scaled_dots<kType, kRows, 0>(group, x, sums);
-      if constexpr (kFormat.scale_columns == 16) add_scaled_dots<kType, kRows, 1>(group, x, sums);
+      add_scaled_dots<kType, kRows, 0>(group, factors, x, sums);
+      if constexpr (kFormat.scale_columns == 16) add_scaled_dots<kType, kRows, 1>(group, factors, x, sums);
       CORBEL_CPU_UNROLL
       for (std::size_t r = 0; r < kRows; ++r) ++x.at[r];
     }
