@@ -72,6 +72,7 @@ struct TensorNames {
     const char* canonical;  ///< as in GGUF without "blk.N.": "attn_q", or with ".weight" where the suffix changes too
     const char* name;       ///< without prefix and number of the layer; "{}" stands for the number of an expert or head
   };
+  const char* root;    ///< of a causal model's layers, norm and embedding in folders that are written: "transformer."
   const char* layers;  ///< "layers.", "h.", "blocks."
   std::span<const Rule> rules;
   const TensorNames* base;
@@ -79,11 +80,14 @@ struct TensorNames {
 
 /// A row. The values here are those of most families.
 struct Architecture {
-  const char* name = nullptr;   ///< model_type of config.json
-  const char* gguf = nullptr;   ///< general.architecture; several rows may share one, then GGUF files use the first
-  const char* aliases = "";     ///< further values of model_type, separated by spaces
-  const char* defaults = "{}";  ///< JSON: what a config.json that leaves a key out means, where the members below and
-                                ///< the readers' own defaults do not say it; a key set to null has no default
+  const char* name = nullptr;    ///< model_type of config.json
+  const char* gguf = nullptr;    ///< general.architecture; several rows may share one, then GGUF files use the first
+  const char* aliases = "";      ///< further values of model_type, separated by spaces
+  const char* defaults = "{}";   ///< JSON: what a config.json that leaves a key out means, where the members below and
+                                 ///< the readers' own defaults do not say it; a key set to null has no default
+  const char* config_keys = "";  ///< where the config.json of a folder that is written differs from most families':
+                                 ///< "usual=own" another name (a dot leads into an object), "usual=" not written, "key"
+                                 ///< one that only some families have; separated by spaces
   MixerKind mixer = MixerKind::kAttention;  ///< a recurrent kind: files of the family are refused by name
   const TensorNames* names = nullptr;
 
@@ -111,6 +115,7 @@ struct Architecture {
 
   bool grouped_qkv = false;          ///< Hugging Face: fused QKV rows are [kv head][queries of it, key, value]
   bool transposed = false;           ///< Hugging Face: matrices are stored [in, out]
+  bool stacked_experts = false;      ///< Hugging Face: gate and up projections of all experts are one tensor
   bool interleaved_experts = false;  ///< Hugging Face: stacked experts are [in, out], rows of gate and up alternating
 
   Windows windows = Windows::kNone;

@@ -53,30 +53,30 @@ inline constexpr Rule kLlamaRules[] = {
     {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
     {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
 };
-inline constexpr TensorNames kLlamaNames = {"layers.", kLlamaRules, nullptr};
+inline constexpr TensorNames kLlamaNames = {"model.", "layers.", kLlamaRules, nullptr};
 
 inline constexpr Rule kSandwichRules[] = {
     {"post_attention_norm", "post_attention_layernorm"},
     {"ffn_norm", "pre_feedforward_layernorm"},
     {"post_ffw_norm", "post_feedforward_layernorm"},
 };
-inline constexpr TensorNames kSandwichNames = {"layers.", kSandwichRules, &kLlamaNames};
+inline constexpr TensorNames kSandwichNames = {"model.", "layers.", kSandwichRules, &kLlamaNames};
 
 inline constexpr Rule kPhi3Rules[] = {{"ffn_up", "mlp.gate_up_proj"}};
-inline constexpr TensorNames kPhi3Names = {"layers.", kPhi3Rules, &kLlamaNames};
+inline constexpr TensorNames kPhi3Names = {"model.", "layers.", kPhi3Rules, &kLlamaNames};
 
 inline constexpr Rule kGlm4Rules[] = {
     {"post_attention_norm", "post_self_attn_layernorm"},
     {"post_ffw_norm", "post_mlp_layernorm"},
 };
-inline constexpr TensorNames kGlm4Names = {"layers.", kGlm4Rules, &kPhi3Names};
+inline constexpr TensorNames kGlm4Names = {"model.", "layers.", kGlm4Rules, &kPhi3Names};
 
 inline constexpr Rule kMixtralRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.gate"},           {"ffn_gate_inp", "mlp.gate"},
     {"ffn_gate_exps", "block_sparse_moe.experts.{}.w1"}, {"ffn_up_exps", "block_sparse_moe.experts.{}.w3"},
     {"ffn_down_exps", "block_sparse_moe.experts.{}.w2"},
 };
-inline constexpr TensorNames kMixtralNames = {"layers.", kMixtralRules, &kLlamaNames};
+inline constexpr TensorNames kMixtralNames = {"model.", "layers.", kMixtralRules, &kLlamaNames};
 
 inline constexpr Rule kQwen2MoeRules[] = {
     {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
@@ -84,7 +84,7 @@ inline constexpr Rule kQwen2MoeRules[] = {
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"},
 };
-inline constexpr TensorNames kQwen2MoeNames = {"layers.", kQwen2MoeRules, &kLlamaNames};
+inline constexpr TensorNames kQwen2MoeNames = {"model.", "layers.", kQwen2MoeRules, &kLlamaNames};
 
 inline constexpr Rule kGraniteMoeRules[] = {
     {"ffn_gate_inp", "block_sparse_moe.router.layer"},
@@ -94,25 +94,25 @@ inline constexpr Rule kGraniteMoeRules[] = {
     {"ffn_gate_up_exps.weight", "block_sparse_moe.experts.gate_up_proj"},
     {"ffn_down_stacked_exps.weight", "block_sparse_moe.experts.down_proj"},
 };
-inline constexpr TensorNames kGraniteMoeNames = {"layers.", kGraniteMoeRules, &kLlamaNames};
+inline constexpr TensorNames kGraniteMoeNames = {"model.", "layers.", kGraniteMoeRules, &kLlamaNames};
 
 inline constexpr Rule kGptOssRules[] = {{"ffn_gate_inp", "mlp.router"}};
-inline constexpr TensorNames kGptOssNames = {"layers.", kGptOssRules, &kLlamaNames};
+inline constexpr TensorNames kGptOssNames = {"model.", "layers.", kGptOssRules, &kLlamaNames};
 
 inline constexpr Rule kHunyuanRules[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},
     {"attn_k_norm", "self_attn.key_layernorm"},
 };
-inline constexpr TensorNames kHunyuanNames = {"layers.", kHunyuanRules, &kLlamaNames};
+inline constexpr TensorNames kHunyuanNames = {"model.", "layers.", kHunyuanRules, &kLlamaNames};
 
 inline constexpr Rule kStableLmRules[] = {
     {"attn_q_norm", "self_attn.q_layernorm.norms.{}"},
     {"attn_k_norm", "self_attn.k_layernorm.norms.{}"},
 };
-inline constexpr TensorNames kStableLmNames = {"layers.", kStableLmRules, &kLlamaNames};
+inline constexpr TensorNames kStableLmNames = {"model.", "layers.", kStableLmRules, &kLlamaNames};
 
 inline constexpr Rule kStarcoder2Rules[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
-inline constexpr TensorNames kStarcoder2Names = {"layers.", kStarcoder2Rules, &kLlamaNames};
+inline constexpr TensorNames kStarcoder2Names = {"model.", "layers.", kStarcoder2Rules, &kLlamaNames};
 
 inline constexpr Rule kPhiRules[] = {
     {"output_norm", "final_layernorm"},
@@ -122,21 +122,21 @@ inline constexpr Rule kPhiRules[] = {
     {"ffn_up", "mlp.fc1"},
     {"ffn_down", "mlp.fc2"},
 };
-inline constexpr TensorNames kPhiNames = {"layers.", kPhiRules, &kLlamaNames};
+inline constexpr TensorNames kPhiNames = {"model.", "layers.", kPhiRules, &kLlamaNames};
 
 inline constexpr Rule kGpt2Rules[] = {
     {"token_embd", "wte"},  {"position_embd", "wpe"},    {"output_norm", "ln_f"},        {"output", "lm_head"},
     {"attn_norm", "ln_1"},  {"attn_qkv", "attn.c_attn"}, {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
     {"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"},
 };
-inline constexpr TensorNames kGpt2Names = {"h.", kGpt2Rules, nullptr};
+inline constexpr TensorNames kGpt2Names = {"transformer.", "h.", kGpt2Rules, nullptr};
 
 inline constexpr Rule kGptJRules[] = {
     {"token_embd", "wte"},     {"output_norm", "ln_f"},    {"output", "lm_head"},     {"attn_norm", "ln_1"},
     {"attn_q", "attn.q_proj"}, {"attn_k", "attn.k_proj"},  {"attn_v", "attn.v_proj"}, {"attn_output", "attn.out_proj"},
     {"ffn_up", "mlp.fc_in"},   {"ffn_down", "mlp.fc_out"},
 };
-inline constexpr TensorNames kGptJNames = {"h.", kGptJRules, nullptr};
+inline constexpr TensorNames kGptJNames = {"transformer.", "h.", kGptJRules, nullptr};
 
 inline constexpr Rule kGptNeoxRules[] = {
     {"token_embd", "embed_in"},
@@ -150,7 +150,7 @@ inline constexpr Rule kGptNeoxRules[] = {
     {"ffn_up", "mlp.dense_h_to_4h"},
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
-inline constexpr TensorNames kGptNeoxNames = {"layers.", kGptNeoxRules, nullptr};
+inline constexpr TensorNames kGptNeoxNames = {"gpt_neox.", "layers.", kGptNeoxRules, nullptr};
 
 inline constexpr Rule kBloomRules[] = {
     {"token_embd", "word_embeddings"},
@@ -164,7 +164,7 @@ inline constexpr Rule kBloomRules[] = {
     {"ffn_up", "mlp.dense_h_to_4h"},
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
-inline constexpr TensorNames kBloomNames = {"h.", kBloomRules, nullptr};
+inline constexpr TensorNames kBloomNames = {"transformer.", "h.", kBloomRules, nullptr};
 
 // Falcon with two norms calls that of the feed-forward ln_mlp; GGUF files call it attn_norm, and attention's
 // attn_norm_2.
@@ -173,7 +173,7 @@ inline constexpr Rule kFalconRules[] = {
     {"attn_norm_2", "ln_attn"},
     {"attn_norm_only", "input_layernorm"},
 };
-inline constexpr TensorNames kFalconNames = {"h.", kFalconRules, &kBloomNames};
+inline constexpr TensorNames kFalconNames = {"transformer.", "h.", kFalconRules, &kBloomNames};
 
 inline constexpr Rule kMptRules[] = {
     {"token_embd", "wte"},        {"position_embd", "wpe"},     {"output_norm", "norm_f"},
@@ -181,7 +181,18 @@ inline constexpr Rule kMptRules[] = {
     {"attn_q_norm", "attn.q_ln"}, {"attn_k_norm", "attn.k_ln"}, {"attn_output", "attn.out_proj"},
     {"ffn_norm", "norm_2"},       {"ffn_up", "ffn.up_proj"},    {"ffn_down", "ffn.down_proj"},
 };
-inline constexpr TensorNames kMptNames = {"blocks.", kMptRules, nullptr};
+inline constexpr TensorNames kMptNames = {"transformer.", "blocks.", kMptRules, nullptr};
+
+// ---- keys of config.json that several families share -------------
+
+inline constexpr char kGptKeys[] =
+    "hidden_size=n_embd num_hidden_layers=n_layer num_attention_heads=n_head max_position_embeddings=n_positions "
+    "intermediate_size=n_inner hidden_act=activation_function layer_norm_eps=layer_norm_epsilon num_key_value_heads= "
+    "head_dim= attention_bias= mlp_bias= rope_theta= partial_rotary_factor= rotary_dim multi_query";
+inline constexpr char kDeepseekKeys[] =
+    "num_experts=n_routed_experts n_shared_experts shared_expert_intermediate_size= mlp_only_layers= "
+    "first_k_dense_replace routed_scaling_factor n_group topk_method scoring_func head_dim= partial_rotary_factor= "
+    "mlp_bias=";
 
 }  // namespace detail
 
@@ -209,6 +220,8 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .gguf = "llama",
        .defaults = R"({"num_key_value_heads": 8, "num_experts_per_tok": 2,
                      "max_position_embeddings": 131072})",
+       .config_keys = "num_experts=num_local_experts intermediate_size= moe_intermediate_size=intermediate_size "
+                      "norm_topk_prob=",
        .names = &kMixtralNames,
        .rope = RopePairs::kPermuted,
        .rope_base = 1e6,
@@ -245,6 +258,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .gguf = "qwen2moe",
        .defaults = R"({"rms_norm_eps": 1e-6, "sliding_window": 4096, "max_window_layers": 28,
                      "num_experts_per_tok": 4, "max_position_embeddings": 32768})",
+       .config_keys = "attention_bias=qkv_bias mlp_bias=",
        .names = &kQwen2MoeNames,
        .windows = Windows::kEven},
       {.name = "qwen3",
@@ -275,6 +289,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
                      "query_pre_attn_scalar": 256, "sliding_window": 4096,
                      "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
                      "max_position_embeddings": 8192})",
+       .config_keys = "hidden_act=hidden_activation query_pre_attn_scalar",
        .names = &kSandwichNames,
        .norm_place = NormPlace::kSandwich,
        .norm_plus_one = true,
@@ -289,6 +304,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .defaults = R"({"rms_norm_eps": 1e-6, "num_attention_heads": 8, "num_key_value_heads": 4,
                      "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096,
                      "max_position_embeddings": 131072})",
+       .config_keys = "hidden_act=hidden_activation query_pre_attn_scalar",
        .names = &kSandwichNames,
        .rope_base = 1e6,
        .window_rope_base = 10000,
@@ -301,6 +317,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .scaled_embedding = true},
       {.name = "phi",
        .gguf = "phi2",
+       .config_keys = "qk_layernorm",
        .names = &kPhiNames,
        .rotary_part = 0.5f,
        .norm = kLayerNorm,
@@ -315,6 +332,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .windows = Windows::kAll},
       {.name = "gpt2",
        .gguf = "gpt2",
+       .config_keys = kGptKeys,
        .names = &kGpt2Names,
        .rope = RopePairs::kNone,
        .norm = kLayerNorm,
@@ -323,6 +341,8 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .transposed = true},
       {.name = "gpt_neox",
        .gguf = "gptneox",
+       .config_keys = "partial_rotary_factor=rotary_pct rope_theta=rotary_emb_base num_key_value_heads= "
+                      "head_dim= mlp_bias= use_parallel_residual",
        .names = &kGptNeoxNames,
        .rotary_part = 0.25f,
        .norm = kLayerNorm,
@@ -332,6 +352,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .grouped_qkv = true},
       {.name = "gptj",
        .gguf = "gptj",
+       .config_keys = kGptKeys,
        .names = &kGptJNames,
        .rope = RopePairs::kInterleaved,
        .norm = kLayerNorm,
@@ -340,6 +361,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .gated = false},
       {.name = "gpt_bigcode",
        .gguf = "starcoder",
+       .config_keys = kGptKeys,
        .names = &kGpt2Names,
        .rope = RopePairs::kNone,
        .norm = kLayerNorm,
@@ -350,6 +372,10 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
       {.name = "falcon",
        .gguf = "falcon",
        .aliases = "RefinedWeb RefinedWebModel",
+       .config_keys = "intermediate_size=ffn_hidden_size num_key_value_heads=num_kv_heads head_dim= "
+                      "hidden_act=activation layer_norm_eps=layer_norm_epsilon attention_bias=bias mlp_bias= "
+                      "use_parallel_residual=parallel_attn multi_query new_decoder_architecture "
+                      "num_ln_in_parallel_attn alibi",
        .names = &kFalconNames,
        .norm = kLayerNorm,
        .parallel = true,
@@ -359,6 +385,9 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .multi_query = true},
       {.name = "bloom",
        .gguf = "bloom",
+       .config_keys = "num_hidden_layers=n_layer num_attention_heads=n_head max_position_embeddings=seq_length "
+                      "intermediate_size= hidden_act= layer_norm_eps=layer_norm_epsilon num_key_value_heads= "
+                      "head_dim= attention_bias= mlp_bias=",
        .names = &kBloomNames,
        .rope = RopePairs::kNone,
        .alibi = true,
@@ -368,6 +397,12 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .grouped_qkv = true},
       {.name = "mpt",
        .gguf = "mpt",
+       .config_keys = "hidden_size=d_model num_hidden_layers=n_layers num_attention_heads=n_heads "
+                      "max_position_embeddings=max_seq_len intermediate_size= expansion_ratio hidden_act= "
+                      "layer_norm_eps=layer_norm_epsilon num_key_value_heads=attn_config.kv_n_heads head_dim= "
+                      "attention_bias= mlp_bias= no_bias clip_qkv=attn_config.clip_qkv "
+                      "attention_multiplier=attn_config.softmax_scale alibi=attn_config.alibi "
+                      "alibi_bias_max=attn_config.alibi_bias_max",
        .names = &kMptNames,
        .rope = RopePairs::kNone,
        .alibi = true,
@@ -378,6 +413,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
       {.name = "starcoder2",
        .gguf = "starcoder2",
        .defaults = R"({"num_key_value_heads": 2, "max_position_embeddings": 4096})",
+       .config_keys = "layer_norm_eps=norm_epsilon attention_bias=use_bias mlp_bias=",
        .names = &kStarcoder2Names,
        .norm = kLayerNorm,
        .activation = ActivationKind::kGeluTanh,
@@ -387,20 +423,25 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .gguf = "stablelm",
        .aliases = "stablelm_epoch",
        .defaults = R"({"max_position_embeddings": 4096})",
+       .config_keys = "attention_bias=use_qkv_bias mlp_bias= qk_layernorm use_parallel_residual",
        .names = &kStableLmNames,
        .rotary_part = 0.25f,
        .norm = kLayerNorm},
       {.name = "granite",
        .gguf = "granite",
        .defaults = R"({"rms_norm_eps": 1e-6, "attention_multiplier": 1.0})",
+       .config_keys = "logit_scale=logits_scaling",
        .names = &kLlamaNames,
        .rope = RopePairs::kPermuted,
        .divides_logits = true},
       {.name = "granitemoe",
        .gguf = "granitemoe",
        .defaults = R"({"rms_norm_eps": 1e-6, "attention_multiplier": 1.0, "num_experts_per_tok": 2})",
+       .config_keys = "num_experts=num_local_experts intermediate_size= moe_intermediate_size=intermediate_size "
+                      "norm_topk_prob= head_dim= logit_scale=logits_scaling mlp_bias=",
        .names = &kGraniteMoeNames,
        .rope = RopePairs::kPermuted,
+       .stacked_experts = true,
        .divides_logits = true,
        .normalize_experts = true},
       // Before olmo2, whose name its GGUF files have: those of olmo2 have no windows.
@@ -423,11 +464,13 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
       {.name = "olmoe",
        .gguf = "olmoe",
        .defaults = R"({"num_experts_per_tok": 8, "max_position_embeddings": 4096})",
+       .config_keys = "intermediate_size= moe_intermediate_size=intermediate_size",
        .names = &kLlamaNames,
        .qk_norm = QkNorm::kWidth},
       {.name = "cohere",
        .gguf = "command-r",
        .defaults = R"({"logit_scale": 0.0625, "rope_theta": 500000, "max_position_embeddings": 8192})",
+       .config_keys = "use_qk_norm",
        .names = &kLlamaNames,
        .rope = RopePairs::kInterleaved,
        .norm = kLayerNorm,
@@ -453,6 +496,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
       {.name = "nemotron",
        .gguf = "nemotron",
        .defaults = R"({"max_position_embeddings": 4096})",
+       .config_keys = "layer_norm_eps=norm_eps",
        .names = &kLlamaNames,
        .rotary_part = 0.5f,
        .norm = kLayerNorm,
@@ -480,6 +524,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
       {.name = "ernie4_5",
        .gguf = "ernie4_5",
        .defaults = R"({"num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 131072})",
+       .config_keys = "attention_bias=use_bias mlp_bias=",
        .names = &kLlamaNames,
        .rope = RopePairs::kInterleaved,
        .rope_base = 500000},
@@ -487,12 +532,18 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .gguf = "seed_oss",
        .defaults = R"({"rms_norm_eps": 1e-6, "num_key_value_heads": 8, "head_dim": 128,
                      "max_position_embeddings": 524288})",
+       .config_keys = "attention_out_bias",
        .names = &kLlamaNames,
        .gguf_ffn_norm = "post_attention_norm"},
-      {.name = "hunyuan_v1_dense", .gguf = "hunyuan-dense", .names = &kHunyuanNames, .qk_norm = QkNorm::kHeadAfter},
+      {.name = "hunyuan_v1_dense",
+       .gguf = "hunyuan-dense",
+       .config_keys = "use_qk_norm",
+       .names = &kHunyuanNames,
+       .qk_norm = QkNorm::kHeadAfter},
       {.name = "deepseek_v2",
        .gguf = "deepseek2",
        .defaults = R"({"rms_norm_eps": 1e-6, "q_lora_rank": 1536})",
+       .config_keys = kDeepseekKeys,
        .mixer = MixerKind::kLatentAttention,
        .names = &kLlamaNames,
        .rope = RopePairs::kInterleaved},
@@ -501,6 +552,7 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .defaults = R"({"rms_norm_eps": 1e-6, "first_k_dense_replace": 3, "n_group": 8,
                      "topk_group": 4, "routed_scaling_factor": 2.5, "q_lora_rank": 1536,
                      "num_experts_per_tok": 8, "max_position_embeddings": 4096})",
+       .config_keys = kDeepseekKeys,
        .mixer = MixerKind::kLatentAttention,
        .names = &kLlamaNames,
        .rope = RopePairs::kInterleaved,
@@ -510,9 +562,12 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .gguf = "gpt-oss",
        .defaults = R"({"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128,
                      "num_experts_per_tok": 4, "max_position_embeddings": 131072})",
+       .config_keys = "num_experts=num_local_experts intermediate_size= moe_intermediate_size=intermediate_size "
+                      "norm_topk_prob= mlp_bias= swiglu_limit rope_scaling",
        .names = &kGptOssNames,
        .rope_base = 150000,
        .clamped_gate = true,
+       .stacked_experts = true,
        .interleaved_experts = true,
        .windows = Windows::kPattern,
        .window_pattern = 2,

@@ -81,6 +81,34 @@ class PlannedFolder final : public FolderReader {
   std::uint64_t data_bytes_ = 0;
 };
 
+/// The rows, of `cols` values each, of matrices that are made as a whole, each when its first row is asked for and kept
+/// until its last row is read. For one reader at a time.
+inline RowReader made_rows(std::uint64_t elements, std::uint64_t cols,
+                           std::function<Status(std::uint64_t index, float* out)> make) {
+  struct Kept {
+    std::uint64_t index = 0;
+    std::vector<float> values;
+  };
+  return [elements, cols, make = std::move(make), kept = std::make_shared<Kept>()](
+             std::uint64_t first, std::uint64_t count, float* out) -> Status {
+    for (std::uint64_t at = first * cols, end = (first + count) * cols; at < end;) {
+      const std::uint64_t index = at / elements, within = at % elements, here = std::min(elements - within, end - at);
+      if (kept->values.empty() || kept->index != index) {
+        kept->values.resize(static_cast<std::size_t>(elements));
+        kept->index = index;
+        if (Status made = make(index, kept->values.data()); !made.ok()) {
+          kept->values.clear();
+          return made;
+        }
+      }
+      out = std::copy_n(kept->values.begin() + static_cast<std::ptrdiff_t>(within), here, out);
+      at += here;
+      if (within + here == elements) kept->values = {};
+    }
+    return {};
+  };
+}
+
 class FolderPlanner {
  public:
   FolderPlanner(const Checkpoint& checkpoint, const ModelSpec& spec)
@@ -91,15 +119,6 @@ class FolderPlanner {
         keys_(checkpoint, spec.architecture->gguf) {}
 
   Result<FolderLayout> plan() {
-    const bool stacked_pairs = find_rule(family_.names, "ffn_gate_up_exps.weight").rule != nullptr &&
-                               find_rule(family_.names, "ffn_gate_exps.weight").rule == nullptr;
-    if (std::string_view(family_.names->layers) != "layers." || family_.transposed || family_.interleaved_experts ||
-        family_.mixer != MixerKind::kAttention || stacked_pairs || family_.name == std::string_view("granitemoe")) {
-      return Status(
-          Errc::kUnsupported,
-          fmt::format("the family {} is not written as a Hugging Face folder; name a .gguf or .safetensors file",
-                      family_.name));
-    }
     if (family_.rope == RopePairs::kPermuted && !spec_.ropes.empty() && spec_.rotary_dim != spec_.head_dim) {
       return Status(Errc::kUnsupported, "this rotary embedding cannot be written to a Hugging Face folder");
     }
@@ -122,15 +141,54 @@ class FolderPlanner {
  private:
   // Several families share a name in GGUF files.
   static const Architecture* family_of(const ModelSpec& spec) {
-    const bool mixtral = spec.architecture->name == std::string_view("llama") && spec.experts.route.experts != 0;
-    return mixtral ? find_hf_architecture("mixtral") : spec.architecture;
+    const std::string_view name = spec.architecture->name;
+    const hal::RouteSpec& route = spec.experts.route;
+    const bool windows =
+        std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) { return layer.window != 0; });
+    if (name == "llama" && route.experts != 0) return find_hf_architecture("mixtral");
+    if (name == "olmo3" && !windows) return find_hf_architecture("olmo2");
+    if (name == "deepseek_v2" && route.score == hal::ScoreKind::kSigmoid) return find_hf_architecture("deepseek_v3");
+    return spec.architecture;
   }
-  bool is(std::string_view name) const noexcept { return family_.name == name; }
   bool has(const char* tensor) const noexcept { return checkpoint_.find_tensor(tensor) != nullptr; }
 
   // ---- config.json -----------------------------------------------
 
-  void put(const char* key, json::Value value) { config_.members().emplace_back(key, std::move(value)); }
+  // What the family calls a key of config.json: empty where it has none.
+  struct OwnKey {
+    bool listed = false;  // Architecture::config_keys speaks of it
+    std::string_view name;
+  };
+  OwnKey own_key(std::string_view usual) const {
+    for (std::string_view rest = family_.config_keys; !rest.empty();) {
+      const std::size_t end = std::min(rest.find(' '), rest.size());
+      const std::string_view entry = rest.substr(0, end);
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+      const std::size_t equals = std::min(entry.find('='), entry.size());
+      if (entry.substr(0, equals) != usual) continue;
+      return {true, equals == entry.size() ? usual : entry.substr(equals + 1)};
+    }
+    return {false, usual};
+  }
+  /// Whether the family has a key that only some have.
+  bool listed(std::string_view key) const { return own_key(key).listed; }
+  void put(const char* key, json::Value value) {
+    std::string_view path = own_key(key).name;
+    if (path.empty()) return;
+    json::Value* object = &config_;
+    for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+      auto& members = object->members();
+      auto inner = std::find_if(members.begin(), members.end(),
+                                [&](const auto& member) { return member.first == path.substr(0, dot); });
+      if (inner == members.end()) {
+        members.emplace_back(std::string(path.substr(0, dot)), json::Value::object());
+        inner = members.end() - 1;
+      }
+      object = &inner->second;
+      path.remove_prefix(dot + 1);
+    }
+    object->members().emplace_back(std::string(path), std::move(value));
+  }
   void count(const char* key, std::uint64_t value) { put(key, json::Value::unsigned_integer(value)); }
   void number(const char* key, double value) { put(key, json::Value::number(value)); }
   void flag(const char* key, bool value) { put(key, json::Value::boolean(value)); }
@@ -148,24 +206,21 @@ class FolderPlanner {
     text("model_type", family_.name);
     count("vocab_size", spec_.vocab);
     count("hidden_size", spec_.hidden);
-    const bool own_experts = is("mixtral") || is("olmoe");
-    count("intermediate_size", own_experts ? spec_.experts.feed_forward : spec_.feed_forward);
+    count("intermediate_size", spec_.feed_forward);
+    if (listed("expansion_ratio")) count("expansion_ratio", spec_.feed_forward / spec_.hidden);
     count("num_hidden_layers", spec_.layers.size());
     count("num_attention_heads", spec_.heads);
-    count("num_key_value_heads", spec_.kv_heads);
+    count("num_key_value_heads", family_.mixer == MixerKind::kLatentAttention ? spec_.heads : spec_.kv_heads);
     count("head_dim", spec_.head_dim);
     count("max_position_embeddings", spec_.context_length);
-    const char* const epsilon = family_.norm == hal::NormKind::kRms ? "rms_norm_eps"
-                                : is("starcoder2")                  ? "norm_epsilon"
-                                : is("nemotron")                    ? "norm_eps"
-                                                                    : "layer_norm_eps";
-    number(epsilon, plain(spec_.norm_epsilon));
+    number(family_.norm == hal::NormKind::kRms ? "rms_norm_eps" : "layer_norm_eps", plain(spec_.norm_epsilon));
     flag("tie_word_embeddings", spec_.tied_head);
     add_switches();
     add_rope();
     add_windows();
     add_scales();
     add_experts();
+    if (family_.mixer == MixerKind::kLatentAttention) add_latent();
     text("torch_dtype", "float32");
     // Where they are left out, a family's defaults hold, which other vocabularies were made for.
     for (const auto& [key, name] : {std::pair("tokenizer.ggml.bos_token_id", "bos_token_id"),
@@ -199,16 +254,31 @@ class FolderPlanner {
         break;
     }
     text("hidden_act", activation);
-    if (is("gemma") || is("gemma2") || is("gemma3_text")) text("hidden_activation", activation);
     const bool biased = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
     flag("attention_bias", biased);
     flag("mlp_bias", has("blk.0.ffn_up.bias"));
-    if (is("starcoder2")) flag("use_bias", biased);
-    if (is("stablelm")) flag("use_qkv_bias", biased);
-    const bool qk_norm = has("blk.0.attn_q_norm.weight");
-    if (is("cohere") || is("hunyuan_v1_dense")) flag("use_qk_norm", qk_norm);
-    if (is("phi") || is("stablelm")) flag("qk_layernorm", qk_norm);
-    if (is("gpt_neox") || is("stablelm")) flag("use_parallel_residual", spec_.parallel);
+    const bool qk_norm = has("blk.0.attn_q_norm.weight"), two_norms = has("blk.0.attn_norm_2.weight");
+    // Where one head of keys and values serves all queries, or all have their own, the older decoder says it too.
+    const bool newer = two_norms || (spec_.kv_heads != 1 && spec_.kv_heads != spec_.heads);
+    const std::pair<const char*, bool> flags[] = {
+        {"no_bias", !biased && !has("blk.0.ffn_up.bias")},
+        {"attention_out_bias", has("blk.0.attn_output.bias")},
+        {"use_qk_norm", qk_norm},
+        {"qk_layernorm", qk_norm},
+        {"use_parallel_residual", spec_.parallel},
+        {"multi_query", spec_.kv_heads == 1 && !newer},
+        {"new_decoder_architecture", newer},
+        {"alibi", !spec_.slopes.empty()},
+    };
+    for (const auto& [key, value] : flags)
+      if (listed(key) && (family_.multi_query || key != std::string_view("multi_query"))) flag(key, value);
+    if (newer && listed("num_ln_in_parallel_attn")) count("num_ln_in_parallel_attn", two_norms ? 2 : 1);
+    if (listed("alibi_bias_max")) {
+      const double bias = keys_.number_or("attention.max_alibi_bias", 8, 0, 1e4);
+      // The family's configuration takes whole numbers only.
+      count("alibi_bias_max", static_cast<std::uint64_t>(std::llround(bias)));
+    }
+    if (listed("swiglu_limit")) number("swiglu_limit", plain(spec_.gate_limit));
     if (spec_.qkv_clamp != 0) number("clip_qkv", plain(spec_.qkv_clamp));
   }
 
@@ -218,8 +288,9 @@ class FolderPlanner {
     number("rope_theta", scaling.base);
     if (spec_.rotary_dim != spec_.head_dim) {
       const double part = static_cast<double>(spec_.rotary_dim) / static_cast<double>(spec_.head_dim);
-      number(is("gpt_neox") ? "rotary_pct" : "partial_rotary_factor", part);
+      number("partial_rotary_factor", part);
     }
+    if (listed("rotary_dim")) count("rotary_dim", spec_.rotary_dim);
     if (spec_.ropes.size() > 1) {
       const double base = keys_.number_or("rope.freq_base_swa", family_.window_rope_base, 0, 1e12);
       number("rope_local_base_freq", base);
@@ -234,7 +305,7 @@ class FolderPlanner {
     scaling.long_factors = factors("rope_factors_long.weight");
     if (!scaling.short_factors.empty()) scaling.type = "longrope";
     if (has("rope_freqs.weight")) find_llama3(scaling);
-    if (scaling.type != "none") add_scaling(scaling);
+    add_scaling(scaling);
   }
 
   std::vector<double> factors(const char* name) {
@@ -273,6 +344,12 @@ class FolderPlanner {
 
   void add_scaling(const RopeScaling& scaling) {
     json::Value object = json::Value::object();
+    if (scaling.type == "none") {
+      // Where a family's configuration scales unless it says otherwise.
+      object.members().emplace_back("rope_type", json::Value::string("default"));
+      if (listed("rope_scaling")) put("rope_scaling", std::move(object));
+      return;
+    }
     const auto put_number = [&](const char* key, double value) {
       object.members().emplace_back(key, json::Value::number(value));
     };
@@ -328,7 +405,7 @@ class FolderPlanner {
   void add_scales() {
     if (spec_.attention_softcap != 0) number("attn_logit_softcapping", plain(spec_.attention_softcap));
     if (spec_.logit_softcap != 0) number("final_logit_softcapping", plain(spec_.logit_softcap));
-    if (is("gemma2") || is("gemma3_text")) {
+    if (listed("query_pre_attn_scalar")) {
       const double scalar = 1.0 / (double{spec_.attention_scale} * double{spec_.attention_scale});
       // The family's configuration takes whole numbers only.
       count("query_pre_attn_scalar", static_cast<std::uint64_t>(std::llround(scalar)));
@@ -339,29 +416,53 @@ class FolderPlanner {
       if (keys_.has(canonical)) number(key, plain(static_cast<float>(keys_.number(canonical, 0, 1e9))));
     }
     if (keys_.has("logit_scale")) {
-      number(family_.divides_logits ? "logits_scaling" : "logit_scale",
-             plain(static_cast<float>(keys_.number("logit_scale", 0, 1e9))));
+      number("logit_scale", plain(static_cast<float>(keys_.number("logit_scale", 0, 1e9))));
     }
   }
 
   void add_experts() {
     const ExpertSpec& experts = spec_.experts;
     if (experts.route.experts == 0) return;
-    count(is("mixtral") ? "num_local_experts" : "num_experts", experts.route.experts);
+    count("num_experts", experts.route.experts);
     count("num_experts_per_tok", experts.route.top_k);
-    if (!is("mixtral") && !is("olmoe")) count("moe_intermediate_size", experts.feed_forward);
+    count("moe_intermediate_size", experts.feed_forward);
     if (experts.shared_feed_forward != 0) count("shared_expert_intermediate_size", experts.shared_feed_forward);
-    if (!is("mixtral")) flag("norm_topk_prob", experts.route.normalize);
+    if (listed("n_shared_experts")) count("n_shared_experts", experts.shared_feed_forward / experts.feed_forward);
+    flag("norm_topk_prob", experts.route.normalize);
+    const bool sigmoid = experts.route.score == hal::ScoreKind::kSigmoid;
+    if (listed("scoring_func")) text("scoring_func", sigmoid ? "sigmoid" : "softmax");
+    if (listed("routed_scaling_factor")) number("routed_scaling_factor", plain(experts.route.scale));
+    if (listed("n_group")) {
+      const std::uint32_t groups = std::max(1u, experts.route.groups);
+      count("n_group", groups);
+      count("topk_group", groups == 1 ? 1 : experts.route.top_groups);
+      if (listed("topk_method"))
+        text("topk_method", sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy");
+    }
+    if (listed("first_k_dense_replace")) {
+      const auto sparse =
+          std::find_if(spec_.layers.begin(), spec_.layers.end(), [](const LayerSpec& l) { return l.sparse; });
+      count("first_k_dense_replace", static_cast<std::uint64_t>(sparse - spec_.layers.begin()));
+    }
     json::Value dense = json::Value::array();
     for (std::size_t i = 0; i < spec_.layers.size(); ++i)
       if (!spec_.layers[i].sparse) dense.items().push_back(json::Value::unsigned_integer(i));
     if (!dense.items().empty()) put("mlp_only_layers", std::move(dense));
   }
 
+  void add_latent() {
+    const LatentSpec& latent = spec_.latent;
+    put("q_lora_rank", latent.q_rank != 0 ? json::Value::unsigned_integer(latent.q_rank) : json::Value::null());
+    count("kv_lora_rank", latent.kv_rank);
+    count("qk_nope_head_dim", latent.nope_dim);
+    count("qk_rope_head_dim", latent.rope_dim);
+    count("v_head_dim", latent.value_dim);
+  }
+
   // ---- tensors ---------------------------------------------------
 
   std::string name_of(std::string_view canonical) {
-    std::string prefix = is("gpt_neox") ? "gpt_neox." : "model.";
+    std::string prefix = family_.names->root;
     std::string_view part = canonical;
     if (part.starts_with("blk.")) {
       const std::size_t dot = part.find('.', 4);
@@ -374,6 +475,9 @@ class FolderPlanner {
     if (const std::string_view norm = family_.gguf_ffn_norm;
         part.starts_with(norm) && part.substr(norm.size()).starts_with("."))
       own = "ffn_norm" + own.substr(norm.size());
+    if (own.starts_with("attn_norm.") && find_rule(family_.names, "attn_norm_only.weight").rule != nullptr &&
+        !has(fmt::format("{}attn_norm_2.weight", canonical.substr(0, canonical.size() - own.size())).c_str()))
+      own.insert(9, "_only");
     const FoundRule found = find_rule(family_.names, own);
     if (found.rule == nullptr || own.find('.') == std::string::npos) {
       if (status_.ok()) {
@@ -387,13 +491,37 @@ class FolderPlanner {
 
   void add(std::string name, StoredTensor stored, std::vector<std::uint64_t> shape) {
     if (!read_.ok() || !status_.ok() || stored.part.source == nullptr) return;
+    const DType type = stored.part.dtype;
+    add(std::move(name), type, std::move(shape), rows_of(std::move(stored)));
+  }
+  void add(std::string name, DType type, std::vector<std::uint64_t> shape, RowReader rows) {
+    if (!read_.ok() || !status_.ok()) return;
     GgufTensorPlan plan;
     plan.name = std::move(name);
-    plan.stored = stored.part.dtype;
-    if (!traits(plan.stored).in_safetensors || traits(plan.stored).encode == nullptr) plan.stored = DType::kF32;
+    plan.stored = traits(type).in_safetensors && traits(type).encode != nullptr ? type : DType::kF32;
     plan.shape = std::move(shape);
-    plan.rows = rows_of(std::move(stored));
+    plan.rows = std::move(rows);
     layout_.tensors.push_back(std::move(plan));
+  }
+
+  // `batch` matrices [rows, cols], each turned.
+  void add_turned(std::string name, StoredTensor stored, std::uint64_t batch, std::vector<std::uint64_t> shape) {
+    if (!read_.ok() || !status_.ok()) return;
+    const std::uint64_t rows = stored.part.rows / batch, cols = stored.part.cols;
+    const DType type = stored.part.dtype;
+    add(std::move(name), type, std::move(shape),
+        made_rows(rows * cols, rows, [=, stored = std::move(stored)](std::uint64_t index, float* out) -> Status {
+          std::vector<float> values(static_cast<std::size_t>(rows * cols));
+          CORBEL_RETURN_IF_ERROR(read_rows(stored, index * rows, rows, values.data()));
+          turn(values.data(), rows, cols, out, 1);
+          return {};
+        }));
+  }
+
+  // From out[0] on, every `step`-th value of the turned matrix.
+  static void turn(const float* values, std::uint64_t rows, std::uint64_t cols, float* out, std::uint64_t step) {
+    for (std::uint64_t r = 0; r < rows; ++r)
+      for (std::uint64_t c = 0; c < cols; ++c) out[(c * rows + r) * step] = values[r * cols + c];
   }
 
   // Of each head, the rows of pairs that stand together go apart again: first halves, then second ones.
@@ -429,6 +557,12 @@ class FolderPlanner {
       if (++behind_ == 1) first_behind_ = name;
       return;
     }
+    const std::string_view block = name.substr(0, name.size() - part.size());
+    if (family_.mixer == MixerKind::kLatentAttention && (stem == "attn_k_b" || stem == "attn_v_b")) {
+      if (stem == "attn_k_b" && !has((std::string(block) + "attn_kv_b.weight").c_str())) add_compressed(block);
+      return;
+    }
+    if (family_.stacked_experts && stem.ends_with("_exps")) return add_stacked(tensor, block, stem);
     std::string target = name_of(name);
     if (!status_.ok()) return;
     if (tensor.shape.size() == 3 && target.find("{}") != std::string::npos) return add_each(tensor, target);
@@ -456,6 +590,10 @@ class FolderPlanner {
       return;
     }
     std::vector<std::uint64_t> shape = tensor.shape;
+    if (family_.transposed && name.starts_with("blk.") && shape.size() == 2) {
+      std::swap(shape[0], shape[1]);
+      return add_turned(std::move(target), std::move(stored), 1, std::move(shape));
+    }
     if (stem == "ffn_gate_inp_shexp") shape = {1, tensor.num_elements()};
     add(std::move(target), std::move(stored), std::move(shape));
   }
@@ -476,6 +614,68 @@ class FolderPlanner {
       one.part = pick_rows(all.part, {{expert * rows, rows}});
       add(numbered(target, expert), std::move(one), {rows, cols});
     }
+  }
+
+  // Keys and values of all heads from compressed ones: GGUF files have them apart, that of the keys turned.
+  void add_compressed(std::string_view block) {
+    const std::string prefix(block);
+    const std::string target = name_of(prefix + "attn_kv_b.weight");
+    const std::uint64_t heads = spec_.heads, nope = spec_.latent.nope_dim, value = spec_.latent.value_dim;
+    const std::uint64_t rank = spec_.latent.kv_rank;
+    StoredTensor keys = read_.stacked(prefix + "attn_k_b", heads, rank, nope);
+    StoredTensor values = read_.stacked(prefix + "attn_v_b", heads, value, rank);
+    const DType type = keys.part.dtype == values.part.dtype ? keys.part.dtype : DType::kF32;
+    add(target, type, {heads * (nope + value), rank},
+        made_rows((nope + value) * rank, rank,
+                  [=, keys = std::move(keys), values = std::move(values)](std::uint64_t head, float* out) -> Status {
+                    std::vector<float> turned(static_cast<std::size_t>(nope * rank));
+                    CORBEL_RETURN_IF_ERROR(read_rows(keys, head * rank, rank, turned.data()));
+                    turn(turned.data(), rank, nope, out, 1);
+                    return read_rows(values, head * value, value, out + nope * rank);
+                  }));
+  }
+
+  // Experts whose gates and up projections folders store as one tensor.
+  void add_stacked(const TensorInfo& tensor, std::string_view block, std::string_view stem) {
+    const std::string prefix(block);
+    const bool bias = tensor.name.ends_with(".bias"), turned = family_.interleaved_experts;
+    const std::uint64_t experts = spec_.experts.route.experts, width = spec_.experts.feed_forward;
+    const auto read = [&](const char* name, std::uint64_t rows, std::uint64_t cols) {
+      if (!bias) return read_.stacked(prefix + name, experts, rows, cols);
+      StoredTensor stored = read_.vector(prefix + name + ".bias", experts * rows);
+      stored.part = reshape(stored.part, experts * rows, 1);
+      return stored;
+    };
+    const char* const suffix = bias ? ".bias" : ".weight";
+    if (stem == "ffn_down_exps") {
+      StoredTensor stored = read("ffn_down_exps", spec_.hidden, bias ? 1 : width);
+      const std::string target = name_of(prefix + "ffn_down_stacked_exps" + suffix);
+      if (bias) return add(target, std::move(stored), {experts, spec_.hidden});
+      if (!turned) return add(target, std::move(stored), {experts, spec_.hidden, width});
+      return add_turned(target, std::move(stored), experts, {experts, width, spec_.hidden});
+    }
+    if (stem != "ffn_gate_exps") return;  // the other half comes with it
+    const std::uint64_t cols = bias ? 1 : spec_.hidden;
+    StoredTensor gate = read("ffn_gate_exps", width, cols), up = read("ffn_up_exps", width, cols);
+    std::vector<std::uint64_t> shape = {experts, 2 * width};
+    if (!bias) shape.insert(shape.begin() + (turned ? 1 : 2), cols);
+    const DType type = gate.part.dtype == up.part.dtype ? gate.part.dtype : DType::kF32;
+    const std::uint64_t last = shape.back();
+    add(name_of(prefix + "ffn_gate_up_exps" + suffix), type, std::move(shape),
+        made_rows(2 * width * cols, last,
+                  [=, gate = std::move(gate), up = std::move(up)](std::uint64_t expert, float* out) -> Status {
+                    std::vector<float> half(static_cast<std::size_t>(width * cols));
+                    for (const StoredTensor* stored : {&gate, &up}) {
+                      const std::uint64_t which = stored == &up ? 1 : 0;
+                      CORBEL_RETURN_IF_ERROR(read_rows(*stored, expert * width, width, half.data()));
+                      if (turned) {
+                        turn(half.data(), width, cols, out + which, 2);
+                      } else {
+                        std::copy(half.begin(), half.end(), out + which * width * cols);
+                      }
+                    }
+                    return {};
+                  }));
   }
 
   // ---- other documents -------------------------------------------
