@@ -640,15 +640,15 @@ class FolderPlanner {
     const std::string prefix(block);
     const bool bias = tensor.name.ends_with(".bias"), turned = family_.interleaved_experts;
     const std::uint64_t experts = spec_.experts.route.experts, width = spec_.experts.feed_forward;
-    const auto read = [&](const char* name, std::uint64_t rows, std::uint64_t cols) {
+    const auto read = [&](const char* name, std::uint64_t rows, std::uint64_t cols) {  // of one expert
       if (!bias) return read_.stacked(prefix + name, experts, rows, cols);
       StoredTensor stored = read_.vector(prefix + name + ".bias", experts * rows);
-      stored.part = reshape(stored.part, experts * rows, 1);
+      stored.part = reshape(stored.part, experts * rows / cols, cols);
       return stored;
     };
     const char* const suffix = bias ? ".bias" : ".weight";
     if (stem == "ffn_down_exps") {
-      StoredTensor stored = read("ffn_down_exps", spec_.hidden, bias ? 1 : width);
+      StoredTensor stored = read("ffn_down_exps", spec_.hidden, bias ? spec_.hidden : width);
       const std::string target = name_of(prefix + "ffn_down_stacked_exps" + suffix);
       if (bias) return add(target, std::move(stored), {experts, spec_.hidden});
       if (!turned) return add(target, std::move(stored), {experts, spec_.hidden, width});
