@@ -254,7 +254,7 @@ class FolderPlanner {
         break;
     }
     text("hidden_act", activation);
-    const bool biased = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
+    const bool biased = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias") || has("blk.0.attn_kv_a_mqa.bias");
     flag("attention_bias", biased);
     flag("mlp_bias", has("blk.0.ffn_up.bias"));
     const bool qk_norm = has("blk.0.attn_q_norm.weight"), two_norms = has("blk.0.attn_norm_2.weight");
