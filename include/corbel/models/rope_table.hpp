@@ -56,6 +56,9 @@ CORBEL_API RopeScaling read_rope_scaling(KeyReader& read, double default_base, c
 /// base^exponent for a positive finite base, the same bits everywhere.
 CORBEL_API double exact_pow(double base, double exponent) noexcept;
 
+/// dynamic with alpha: the base that says the same without.
+CORBEL_API double alpha_base(const RopeScaling& scaling, std::uint32_t rotary_dim);
+
 /// yarn: the factor that `mscale` gives (arXiv 2309.00071); 1 for factors up to 1.
 CORBEL_API double yarn_mscale(double factor, double mscale);
 

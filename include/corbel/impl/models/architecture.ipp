@@ -289,7 +289,8 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
                      "query_pre_attn_scalar": 256, "sliding_window": 4096,
                      "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
                      "max_position_embeddings": 8192})",
-       .config_keys = "hidden_act=hidden_activation query_pre_attn_scalar",
+       .config_keys = "hidden_act=hidden_activation query_pre_attn_scalar attn_logit_softcapping "
+                      "final_logit_softcapping",
        .names = &kSandwichNames,
        .norm_place = NormPlace::kSandwich,
        .norm_plus_one = true,
@@ -304,7 +305,8 @@ CORBEL_INLINE std::span<const Architecture> architectures() noexcept {
        .defaults = R"({"rms_norm_eps": 1e-6, "num_attention_heads": 8, "num_key_value_heads": 4,
                      "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 4096,
                      "max_position_embeddings": 131072})",
-       .config_keys = "hidden_act=hidden_activation query_pre_attn_scalar",
+       .config_keys = "hidden_act=hidden_activation query_pre_attn_scalar attn_logit_softcapping "
+                      "final_logit_softcapping",
        .names = &kSandwichNames,
        .rope_base = 1e6,
        .window_rope_base = 10000,

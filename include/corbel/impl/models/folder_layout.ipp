@@ -286,7 +286,7 @@ class FolderPlanner {
     if (spec_.ropes.empty()) return;
     RopeScaling scaling = read_rope_scaling(keys_, family_.rope_base, "full_attention");
     number("rope_theta", scaling.base);
-    if (spec_.rotary_dim != spec_.head_dim) {
+    if (spec_.rotary_dim != spec_.head_dim || family_.rotary_part != 1.0f) {
       const double part = static_cast<double>(spec_.rotary_dim) / static_cast<double>(spec_.head_dim);
       number("partial_rotary_factor", part);
     }
@@ -319,7 +319,8 @@ class FolderPlanner {
     return result;
   }
 
-  // Llama 3 divides long wavelengths by a factor and blends up to it; the file has the quotients alone.
+  // Llama 3 divides long wavelengths by a factor and blends up to it; the file has the quotients alone. Where the usual
+  // ends of the blend do not give them, longrope says them one by one.
   void find_llama3(RopeScaling& scaling) {
     const std::vector<double> divisors = factors("rope_freqs.weight");
     if (divisors.empty()) return;
@@ -340,6 +341,15 @@ class FolderPlanner {
       ++blended;
     }
     scaling.original = blended != 0 ? std::round(sum / static_cast<double>(blended)) : 8192;
+    const RopeTable guess = make_rope_table(keys_, scaling, spec_.rotary_dim, spec_.context_length, {});
+    const std::vector<float>& wanted = spec_.ropes[0].inverse_frequencies;
+    if (std::equal(wanted.begin(), wanted.end(), guess.inverse_frequencies.begin(), guess.inverse_frequencies.end(),
+                   close_enough))
+      return;
+    scaling.type = "longrope";
+    scaling.short_factors = scaling.long_factors = divisors;
+    scaling.attention_factor = 1;
+    scaling.original = static_cast<double>(spec_.context_length);
   }
 
   void add_scaling(const RopeScaling& scaling) {
@@ -403,8 +413,15 @@ class FolderPlanner {
   }
 
   void add_scales() {
-    if (spec_.attention_softcap != 0) number("attn_logit_softcapping", plain(spec_.attention_softcap));
-    if (spec_.logit_softcap != 0) number("final_logit_softcapping", plain(spec_.logit_softcap));
+    // Where such a family's config.json has none, the family's own hold.
+    for (const auto& [key, cap] : {std::pair("attn_logit_softcapping", spec_.attention_softcap),
+                                   std::pair("final_logit_softcapping", spec_.logit_softcap)}) {
+      if (cap != 0) {
+        number(key, plain(cap));
+      } else if (listed(key)) {
+        put(key, json::Value::null());
+      }
+    }
     if (listed("query_pre_attn_scalar")) {
       const double scalar = 1.0 / (double{spec_.attention_scale} * double{spec_.attention_scale});
       // The family's configuration takes whole numbers only.
@@ -595,6 +612,10 @@ class FolderPlanner {
       return add_turned(std::move(target), std::move(stored), 1, std::move(shape));
     }
     if (stem == "ffn_gate_inp_shexp") shape = {1, tensor.num_elements()};
+    // The only head of several norms.
+    const TensorInfo* const queries = checkpoint_.find_tensor(std::string(block) + "attn_q_norm.weight");
+    if (stem == "attn_k_norm" && queries != nullptr && shape.size() == 1 && queries->shape.size() == 2)
+      shape.insert(shape.begin(), 1);
     add(std::move(target), std::move(stored), std::move(shape));
   }
 

@@ -156,7 +156,8 @@ class LayoutPlanner {
     if (spec_.ropes.empty()) return;
     KeyReader keys(checkpoint_, family_.gguf);
     const RopeScaling scaling = read_rope_scaling(keys, family_.rope_base, "full_attention");
-    number("rope.freq_base", scaling.base);
+    const bool alpha = scaling.type == "dynamic" && scaling.alpha > 0;
+    number("rope.freq_base", alpha ? alpha_base(scaling, spec_.rotary_dim) : scaling.base);
     if (spec_.ropes.size() > 1) {
       const RopeScaling local = read_rope_scaling(keys, family_.window_rope_base, "sliding_attention");
       const double base = keys.number_or("rope_local_base_freq", family_.window_rope_base, 0, 1e12);

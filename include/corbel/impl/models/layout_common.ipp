@@ -14,9 +14,14 @@ CORBEL_NAMESPACE_BEGIN
 namespace models {
 namespace detail {
 
+/// As much alike as float32 of a key that was written and read.
+inline bool close_enough(double x, double y) noexcept {
+  return std::abs(x - y) <= 2e-6 * std::max(std::abs(x), std::abs(y));
+}
+
 /// The name of what differs between two specs as a program sees them; empty where nothing does.
 inline std::string spec_difference(const ModelSpec& a, const ModelSpec& b) {
-  const auto close = [](double x, double y) { return std::abs(x - y) <= 2e-6 * std::max(std::abs(x), std::abs(y)); };
+  constexpr auto close = close_enough;
   const std::pair<const char*, bool> same[] = {
       {"the number of layers", a.layers.size() == b.layers.size()},
       {"context_length", a.context_length == b.context_length},

@@ -124,6 +124,11 @@ CORBEL_INLINE double exact_pow(double base, double exponent) noexcept {
   return corbel::detail::exact_exp(exponent * corbel::detail::exact_log(base));
 }
 
+CORBEL_INLINE double alpha_base(const RopeScaling& scaling, std::uint32_t rotary_dim) {
+  const double dim = static_cast<double>(rotary_dim);
+  return scaling.base * exact_pow(scaling.alpha, dim / (dim - 2));
+}
+
 CORBEL_INLINE double yarn_mscale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * corbel::detail::exact_log(factor) + 1.0;
 }
@@ -174,8 +179,7 @@ CORBEL_INLINE RopeTable make_rope_table(KeyReader& read, const RopeScaling& scal
           both ? yarn_mscale(s.factor, s.mscale) / yarn_mscale(s.factor, s.mscale_all_dim) : yarn_mscale(s.factor, 1));
     }
   } else if (s.type == "dynamic" && s.alpha > 0) {
-    const double dim = static_cast<double>(rotary_dim);
-    table.inverse_frequencies = detail::plain_frequencies(s.base * exact_pow(s.alpha, dim / (dim - 2)), rotary_dim);
+    table.inverse_frequencies = detail::plain_frequencies(alpha_base(s, rotary_dim), rotary_dim);
   } else if (s.type == "dynamic") {
     table.original = context;
     table.dynamic_base = s.base;
@@ -189,8 +193,10 @@ CORBEL_INLINE RopeTable make_rope_table(KeyReader& read, const RopeScaling& scal
                 fmt::format("{}: longrope needs {} positive short and long factors", key, rotary_dim / 2));
       return table;
     }
-    table.original = static_cast<std::uint32_t>(s.original);
-    table.long_frequencies = detail::divide_by(table.inverse_frequencies, s.long_factors);
+    if (s.long_factors != s.short_factors) {
+      table.original = static_cast<std::uint32_t>(s.original);
+      table.long_frequencies = detail::divide_by(table.inverse_frequencies, s.long_factors);
+    }
     table.inverse_frequencies = detail::divide_by(std::move(table.inverse_frequencies), s.short_factors);
     const double stretch = s.states_factor ? s.factor : static_cast<double>(context) / s.original;
     if (s.attention_factor == 0 && stretch > 1)
