@@ -21,10 +21,10 @@ struct FolderLayout {
   std::vector<std::string> notes;       ///< lines about what the folder does not have
 };
 
-/// The plan for a GGUF checkpoint, which must outlive it. kUnsupported, naming the family, for those whose folders are
-/// not written (with projections that folders store turned or mixed: gpt2, falcon, bloom and the like; with latent
-/// attention; with experts that are stored as one tensor of both projections) and for numbers that config.json cannot
-/// say; the errors of read_model_spec. A tokenizer that tokenizer.json cannot say is left out, with a note.
+/// The plan for a GGUF checkpoint, which must outlive it and is read by one thread at a time. The family is that of
+/// general.architecture; of families that share one there, mixtral, olmo2 and deepseek_v3 are told by what they have.
+/// kUnsupported for what config.json of the family cannot say, or its folders cannot hold, named; the errors of
+/// read_model_spec. A tokenizer that tokenizer.json cannot say is left out, with a note.
 CORBEL_API Result<FolderLayout> plan_folder_layout(const Checkpoint& checkpoint);
 
 /// tokenizer.json and tokenizer_config.json (names and texts) of the tokenizer that the keys of a GGUF file describe,

@@ -489,6 +489,7 @@ class FolderPlanner {
       prefix.clear();
     }
     std::string own(part);
+    const std::string expert = single_expert(own);
     if (const std::string_view norm = family_.gguf_ffn_norm;
         part.starts_with(norm) && part.substr(norm.size()).starts_with("."))
       own = "ffn_norm" + own.substr(norm.size());
@@ -503,7 +504,22 @@ class FolderPlanner {
       }
       return {};
     }
-    return prefix + found.rule->name + (found.whole ? std::string() : std::string(part.substr(part.rfind('.'))));
+    const std::string name =
+        prefix + found.rule->name + (found.whole ? std::string() : std::string(part.substr(part.rfind('.'))));
+    return expert.empty() ? name : numbered(name, std::stoull(expert));
+  }
+
+  // Old files have a tensor for each expert: "ffn_up.3.weight" becomes "ffn_up_exps.weight", and the answer is 3.
+  std::string single_expert(std::string& name) const {
+    constexpr std::size_t kDigits = 5;
+    const std::size_t dot = std::min(name.find('.'), name.size());
+    const std::size_t end = name.find_first_not_of("0123456789", dot + 1);
+    if (spec_.experts.route.experts == 0 || end == std::string::npos || name[end] != '.' || end - dot < 2 ||
+        end - dot > kDigits + 1)
+      return {};
+    std::string number = name.substr(dot + 1, end - dot - 1);
+    name.replace(dot, end - dot, "_exps");
+    return number;
   }
 
   void add(std::string name, StoredTensor stored, std::vector<std::uint64_t> shape) {

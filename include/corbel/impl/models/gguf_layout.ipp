@@ -119,8 +119,9 @@ class LayoutPlanner {
 
   // Values that a family's files leave out where they are what they always are.
   void add_scales() {
-    if (checkpoint_.config()->find("attention_multiplier") != nullptr) number("attention.scale", spec_.attention_scale);
     KeyReader keys(checkpoint_, family_.gguf);
+    if (keys.has("attention.scale") && keys.name_of("attention.scale").ends_with("attention_multiplier"))
+      number("attention.scale", spec_.attention_scale);
     for (const char* name : {"embedding_scale", "residual_scale", "logit_scale"}) {
       if (keys.has(name)) number(name, keys.number_or(name, 1, 0, 1e9));
     }
