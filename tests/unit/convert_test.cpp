@@ -579,6 +579,7 @@ void check_way_back(const Work& work, const Checkpoint& source, const std::vecto
   }
   CHECK(corbel_test::max_difference(logits_of(work / "folder", context), expected) == 0.0);
   CHECK(written.config()->find("model_type")->as_string() == source.config()->find("model_type")->as_string());
+  CHECK(written.config()->find("architectures")->items()[0].as_string().find("LM") != std::string_view::npos);
 }
 
 // The same file with tensors as other converters, or older ones, have them.

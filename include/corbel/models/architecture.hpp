@@ -80,12 +80,13 @@ struct TensorNames {
 
 /// A row. The values here are those of most families.
 struct Architecture {
-  const char* name = nullptr;    ///< model_type of config.json
-  const char* gguf = nullptr;    ///< general.architecture; several rows may share one, then GGUF files use the first
-  const char* aliases = "";      ///< further values of model_type, separated by spaces
-  const char* defaults = "{}";   ///< JSON: what a config.json that leaves a key out means, where the members below and
-                                 ///< the readers' own defaults do not say it; a key set to null has no default
-  const char* config_keys = "";  ///< where the config.json of a folder that is written differs from most families':
+  const char* name = nullptr;     ///< model_type of config.json
+  const char* gguf = nullptr;     ///< general.architecture; several rows may share one, then GGUF files use the first
+  const char* causal_class = "";  ///< what the architectures of config.json call the model of text
+  const char* aliases = "";       ///< further values of model_type, separated by spaces
+  const char* defaults = "{}";    ///< JSON: what a config.json that leaves a key out means, where the members below and
+                                  ///< the readers' own defaults do not say it; a key set to null has no default
+  const char* config_keys = "";   ///< where the config.json of a folder that is written differs from most families':
                                  ///< "usual=own" another name (a dot leads into an object), "usual=" not written, "key"
                                  ///< one that only some families have; separated by spaces
   MixerKind mixer = MixerKind::kAttention;  ///< a recurrent kind: files of the family are refused by name

@@ -203,6 +203,9 @@ class FolderPlanner {
 
   void add_config() {
     config_ = json::Value::object();
+    json::Value classes = json::Value::array();
+    classes.items().push_back(json::Value::string(family_.causal_class));
+    put("architectures", std::move(classes));
     text("model_type", family_.name);
     count("vocab_size", spec_.vocab);
     count("hidden_size", spec_.hidden);
