@@ -60,6 +60,11 @@ void run(const Options& options) {
   };
   const corbel::Status status = corbel::models::convert(checkpoint, options.out, how);
   bar.finish();
+  if (stopped && status.code() == corbel::Errc::kCancelled) {
+    check(
+        {corbel::Errc::kCancelled,
+         options.out + ": interrupted; what was written of it so far was removed, and what had its name before stays"});
+  }
   check(status);
   const corbel::Checkpoint written = corbel::Checkpoint::open(options.out, context).value();
   print(options.out + ": " + std::to_string(written.tensors().size()) + " tensors, " +

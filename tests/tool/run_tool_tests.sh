@@ -211,6 +211,40 @@ rmdir "$work/folder.gguf"
 echo old > "$work/old.gguf"
 succeeds "convert onto a file" convert "$tiny" "$work/old.gguf"
 check "convert onto a file: replaced" cmp "$tiny" "$work/old.gguf"
+ln -s "$PWD/$tiny" "$work/tiny.gguf"
+echo old > "$work/target.gguf"
+ln -s target.gguf "$work/to_file.gguf"
+ln -s ../"$(basename "$work")"/made.gguf "$work/to_none.gguf"
+for name in to_file:target to_none:made; do
+  succeeds "convert onto a link (${name%:*})" convert "$tiny" "$work/${name%:*}.gguf"
+  check "convert onto a link (${name%:*}): its target is written" cmp "$tiny" "$work/${name#*:}.gguf"
+  check "convert onto a link (${name%:*}): the link stays" test -L "$work/${name%:*}.gguf"
+done
+fails 1 "output is the input" "convert onto a link to the input" convert "$tiny" "$work/tiny.gguf"
+mkfifo "$work/pipe.gguf"
+fails 1 "pipe.gguf: cannot write: is a pipe" "convert onto a pipe" convert "$tiny" "$work/pipe.gguf"
+check "convert onto a pipe: it stays" test -p "$work/pipe.gguf"
+ln -s /dev/null "$work/null.gguf"
+fails 1 "null.gguf: cannot write: leads to /dev/null, a device" "convert onto a link to a device" convert "$tiny" "$work/null.gguf"
+ln -s loop.gguf "$work/loop.gguf"
+fails 1 "loop.gguf: .*too many symbolic links" "convert onto a link to itself" convert "$tiny" "$work/loop.gguf"
+mkdir "$work/empty"
+ln -s empty "$work/to_folder"
+fails 1 "to_folder: is a symbolic link" "convert onto a link in place of a folder" convert "$tiny" "$work/to_folder"
+# A copy that takes a while, since most of the input is a hole, is interrupted as soon as it has begun.
+hole=6442450944
+printf 'P\0\0\0\0\0\0\0%-80s' "{\"t\":{\"dtype\":\"I8\",\"shape\":[$hole],\"data_offsets\":[0,$hole]}}" > "$work/large.safetensors"
+truncate -s $((hole + 88)) "$work/large.safetensors"
+mkdir "$work/cut"
+"$corbel" convert "$work/large.safetensors" "$work/cut/off.safetensors" > "$work/out" 2> "$work/err" < /dev/null &
+cut=$!
+until [[ -e $work/cut/off.safetensors.part ]] || ! kill -0 "$cut" 2> /dev/null; do :; done
+kill -INT "$cut"
+wait "$cut"
+check "convert: interrupted: exit code 1" test $? == 1
+check "convert: interrupted: one line that says so" grep -qE "^corbel: .*off.safetensors: interrupted; .* removed" "$work/err"
+check "convert: interrupted: nothing is left" rmdir "$work/cut"
+rm "$work/large.safetensors"
 for name in x.txt x.bin x.json; do fails 1 "$name.*not written" "convert to $name" convert "$tiny" "$work/$name"; done
 run convert --help
 output_has "convert --help: what is replaced" "replaced"

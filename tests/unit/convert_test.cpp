@@ -11,7 +11,9 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
 #include <unistd.h>
@@ -675,7 +677,7 @@ TEST_CASE("convert: vocabularies of GGUF files as tokenizer.json") {
   const std::string root = corbel_test::shared_data("vocab", "convert: published vocabularies");
   std::vector<std::string> files;
   if (!root.empty()) {
-    for (const char* name : {"deepseek-coder", "gpt-2", "llama-spm", "phi-3", "starcoder"})
+    for (const char* name : {"bert-bge", "deepseek-coder", "gpt-2", "llama-spm", "phi-3", "starcoder"})
       files.push_back(root + "/ggml-vocab-" + name + ".gguf");
   }
   for (const std::string& file : files) {
@@ -713,9 +715,42 @@ TEST_CASE("convert: vocabularies of GGUF files as tokenizer.json") {
     for (const char* text : {"hello hello", "aaaa aa x", "<|end|>hello[user] hell", "\n\n a"})
       CHECK(corbel_test::encode(from, text, true, true) == corbel_test::encode(*to, text, true, true));
   }
-  corbel::Metadata t5 = corbel_test::sentence_piece().metadata();
-  t5.set("tokenizer.ggml.model", corbel::MetaValue::from_string("t5"));
-  CHECK(written(t5).status().code() == Errc::kUnsupported);
+  corbel::Metadata plamo = corbel_test::sentence_piece().metadata();
+  plamo.set("tokenizer.ggml.model", corbel::MetaValue::from_string("plamo2"));
+  CHECK(written(plamo).status().code() == Errc::kUnsupported);
+  // What GGUF keys alone say of tokenizers of every kind, without the document that they were made from.
+  std::set<std::string> same;
+  const nlohmann::json texts =
+      nlohmann::json::parse(corbel_test::read_file(corbel_test::test_data("tokenizers/texts.json")));
+  for (const fs::directory_entry& entry : fs::directory_iterator(corbel_test::test_data("tokenizers"))) {
+    const std::string name = entry.path().stem().string();
+    if (entry.path().extension() != ".json" || name == "texts") continue;
+    CAPTURE(name);
+    const std::string json = corbel_test::read_file(entry.path().string());
+    corbel::TokenizerDocuments documents;
+    documents.tokenizer_json = json;
+    corbel::Metadata all, keys;
+    REQUIRE(corbel::set_tokenizer_metadata(documents, all).ok());
+    for (const corbel::Metadata::Entry& key : all.entries())
+      if (key.key.starts_with("tokenizer.ggml.")) keys.set(key.key, key.value);
+    const auto from = Tokenizer::from_metadata(keys);
+    if (!from.ok()) continue;
+    const auto to = written(keys);
+    if (!to.ok()) {
+      CHECK(to.status().code() == Errc::kUnsupported);
+      continue;
+    }
+    for (const nlohmann::json& each : texts) {
+      const auto text = each.get<std::string>();
+      CAPTURE(text);
+      CHECK(corbel_test::encode(*from, text, true, true) == corbel_test::encode(*to, text, true, true));
+    }
+    same.insert(name);
+  }
+  for (const char* name : {"albert", "bert", "bert_cased", "gpt2", "llama3", "t5"}) {
+    CAPTURE(name);
+    CHECK(same.count(name) == 1);
+  }
 }
 
 TEST_CASE("convert: keys and names are those of each family's own files") {

@@ -85,10 +85,12 @@ class DiskFolder final : public FolderReader {
 Status read_exactly(const FileReader& reader, std::uint64_t offset, std::span<std::byte> out);
 
 /// A file that appears under its name only when it is complete: bytes go to "<path>.part" (".part1" and so on where
-/// there is such a file), which commit() renames and the destructor removes. kIoOpen, kIoWrite, kNoSpace.
+/// there is such a file), which commit() renames and the destructor removes. A symbolic link is followed: the file that
+/// it leads to is replaced, or made. kIoOpen (also where a folder, a pipe or a device has the name), kIoWrite,
+/// kNoSpace.
 class OutputFile {
  public:
-  static Result<OutputFile> create(const std::string& path);
+  static Result<OutputFile> create(const std::string& name);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();
@@ -108,8 +110,8 @@ class OutputFile {
 bool same_file(const std::string& a, const std::string& b) noexcept;
 
 /// A folder that appears under its name only when it is complete: files go to "<path>.part", which commit() renames and
-/// the destructor removes. kInvalidArgument where there is a folder with files, or a file, of that name; kIoOpen,
-/// kIoWrite, kNoSpace.
+/// the destructor removes. kInvalidArgument where there is a folder with files, a file, or a symbolic link of that
+/// name; kIoOpen, kIoWrite, kNoSpace.
 class OutputFolder {
  public:
   static Result<OutputFolder> create(const std::string& path);

@@ -35,10 +35,13 @@ struct ConvertOptions {
 /// other keys in `__metadata__` of the weights (texts as they are, others as JSON). Blocks that safetensors files do
 /// not have become float32. From GGUF to a safetensors file names stay and all keys go to `__metadata__`. A safetensors
 /// file alone cannot be loaded, since it has no config.json: say() names what is left behind. Reads and writes a few
-/// MiB at a time. The output has its name, and replaces a file of that name, only when it is complete; nothing is left
-/// after a failure. Errors: kInvalidArgument (the output is the input, by whatever name, a folder with files, or has
-/// the ending of another kind of file), kUnsupported (a type that cannot be encoded, a family that GGUF files do not
-/// have, or whose folders are not written, ...), those of reading and writing.
+/// MiB at a time, and keeps a matrix or two where a family's folders store them turned or mixed. The output has its
+/// name, and replaces a file of that name, only when it is complete; nothing is left after a failure. Where a file's
+/// name is a symbolic link, the file that it leads to is replaced, or made, and the link stays. Errors:
+/// kInvalidArgument (the output is the input, by whatever name, a folder with files, a link in place of a folder, or
+/// has the ending of another kind of file), kIoOpen (also where a folder, a pipe or a device has the file's name),
+/// kUnsupported (a type that cannot be encoded, what the other container cannot say of the family, ...), those of
+/// reading and writing.
 CORBEL_API Status convert(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options = {});
 
 }  // namespace models

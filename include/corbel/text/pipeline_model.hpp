@@ -27,6 +27,9 @@ namespace text {
 inline constexpr std::size_t kMaxAddedTokens = std::size_t{1} << 17;
 inline constexpr std::size_t kMaxEndTokens = 4096;
 
+/// RFC 4648, padded.
+CORBEL_API std::string base64(std::span<const std::byte> bytes);
+
 class PipelineModel final : public TokenizerModel {
  public:
   /// kMissingKey, kTypeMismatch, kVocabInvalid, kBadValue, kUnsupported, kLimitExceeded, and what json::parse() gives;

@@ -244,8 +244,34 @@ CORBEL_INLINE Status pour(const WriteSource& source, std::uint64_t expected, con
           "its source gave " + std::to_string(given) + " bytes, its shape and type need " + std::to_string(expected)};
 }
 
-CORBEL_INLINE Result<OutputFile> OutputFile::create(const std::string& path) {
-  if (path.find('\0') != std::string::npos) return Status(Errc::kIoOpen, "cannot write: the path has a NUL character");
+// What a new file of this name replaces, or where it goes: links are followed, also to a file that is not there yet.
+// What is no file (a pipe, a device) stays, and is an error.
+inline Result<std::string> resolve_output(std::string path) {
+  constexpr int kMaxLinks = 40;
+  for (int links = 0;; ++links) {
+    struct ::stat info = {};
+    if (::lstat(path.c_str(), &info) != 0) return path;  // opening it says why
+    if (S_ISREG(info.st_mode)) return path;
+    if (!S_ISLNK(info.st_mode)) {
+      const char* const what = S_ISDIR(info.st_mode)                            ? "a folder"
+                               : S_ISFIFO(info.st_mode)                         ? "a pipe"
+                               : S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode) ? "a device"
+                                                                                : "no regular file";
+      const std::string place = links == 0 ? std::string("is ") : "leads to " + printable(path, 200) + ", ";
+      return Status(Errc::kIoOpen, "cannot write: " + place + what);
+    }
+    if (links == kMaxLinks) return open_error("cannot write", ELOOP);
+    std::string target(4096, '\0');
+    const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
+    if (size < 0) return open_error("cannot write", errno);
+    target.resize(static_cast<std::size_t>(size));
+    path = target.starts_with('/') ? target : path.substr(0, path.rfind('/') + 1) + target;
+  }
+}
+
+CORBEL_INLINE Result<OutputFile> OutputFile::create(const std::string& name) {
+  if (name.find('\0') != std::string::npos) return Status(Errc::kIoOpen, "cannot write: the path has a NUL character");
+  CORBEL_ASSIGN_OR_RETURN(const std::string path, resolve_output(name));
   // A file of that name is somebody else's, and so is what a link of that name leads to.
   for (int attempt = 0;; ++attempt) {
     std::string part = path + ".part" + (attempt == 0 ? "" : std::to_string(attempt));
@@ -297,6 +323,10 @@ CORBEL_INLINE Result<OutputFolder> OutputFolder::create(const std::string& path)
   struct ::stat info = {};
   if (::lstat(plain.c_str(), &info) == 0) {
     std::vector<std::string> names;
+    if (S_ISLNK(info.st_mode)) {
+      return Status(Errc::kInvalidArgument,
+                    printable(plain, 200) + ": is a symbolic link; name the folder that it leads to");
+    }
     if (!S_ISDIR(info.st_mode))
       return Status(Errc::kInvalidArgument, printable(plain, 200) + ": is there already and no folder");
     CORBEL_RETURN_IF_ERROR(list_folder(plain, "", names));

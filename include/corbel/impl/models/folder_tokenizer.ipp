@@ -34,17 +34,27 @@ class TokenizerDocumentWriter {
     std::vector<std::pair<std::string, std::string>> documents;
     if (metadata_.find("tokenizer.huggingface.json") != nullptr) return kept_documents();
     CORBEL_ASSIGN_OR_RETURN(const std::string_view kind, metadata_.get_string("tokenizer.ggml.model"));
-    if (kind != "gpt2" && kind != "llama") {
+    using Read = Result<std::shared_ptr<const text::TokenizerModel>> (*)(const Metadata&, text::Vocabulary);
+    using Write = Result<std::string> (TokenizerDocumentWriter::*)() const;
+    constexpr std::tuple<std::string_view, Read, Write> kKinds[] = {
+        {"gpt2", &text::ByteLevelBpe::from_metadata, &TokenizerDocumentWriter::byte_level},
+        {"gemma4", &text::ByteLevelBpe::from_metadata, &TokenizerDocumentWriter::byte_level},
+        {"llama", &text::SentencePieceBpe::from_metadata, &TokenizerDocumentWriter::sentence_piece},
+        {"t5", &text::PipelineModel::unigram, &TokenizerDocumentWriter::unigram},
+        {"bert", &text::PipelineModel::word_piece, &TokenizerDocumentWriter::word_piece},
+    };
+    const auto* const row = std::find_if(std::begin(kKinds), std::end(kKinds),
+                                         [&](const auto& known) { return std::get<0>(known) == kind; });
+    if (row == std::end(kKinds)) {
       return Status(Errc::kUnsupported, fmt::format("tokenizer.ggml.model: \"{}\" is not written as tokenizer.json",
                                                     corbel::detail::printable(kind, 64)));
     }
     CORBEL_ASSIGN_OR_RETURN(text::Vocabulary vocabulary, text::Vocabulary::from_metadata(metadata_));
-    CORBEL_ASSIGN_OR_RETURN(model_, kind == "gpt2"
-                                        ? text::ByteLevelBpe::from_metadata(metadata_, std::move(vocabulary))
-                                        : text::SentencePieceBpe::from_metadata(metadata_, std::move(vocabulary)));
-    Result<std::string> model = kind == "gpt2" ? byte_level() : sentence_piece();
-    if (!model.ok()) return model.status();
-    documents.emplace_back("tokenizer.json", *std::move(model));
+    CORBEL_ASSIGN_OR_RETURN(model_, std::get<1>(*row)(metadata_, std::move(vocabulary)));
+    CORBEL_RETURN_IF_ERROR(find_ends());
+    Result<std::string> document = (this->*std::get<2>(*row))();
+    if (!document.ok()) return document.status();
+    documents.emplace_back("tokenizer.json", *std::move(document));
     documents.emplace_back("tokenizer_config.json", config());
     CORBEL_RETURN_IF_ERROR(check(documents));
     return documents;
@@ -94,19 +104,34 @@ class TokenizerDocumentWriter {
     return out + "}";
   }
 
-  // Tokens around a text, as add_special adds them.
+  // Tokens that add_special puts around a text.
+  Status find_ends() {
+    constexpr std::string_view kText = "a";
+    const text::TextSpan span = {kText.size(), true};
+    std::uint64_t steps = 0;
+    CORBEL_ASSIGN_OR_RETURN(const std::vector<TokenId> bare, model_->encode(kText, {&span, 1}, false, steps));
+    CORBEL_ASSIGN_OR_RETURN(const std::vector<TokenId> all, model_->encode(kText, {&span, 1}, true, steps));
+    const auto begin = std::search(all.begin(), all.end(), bare.begin(), bare.end());
+    before_.assign(all.begin(), begin);
+    if (begin != all.end()) after_.assign(begin + static_cast<std::ptrdiff_t>(bare.size()), all.end());
+    return {};
+  }
+
   std::string post_processor() const {
     std::string single = "[", tokens = "{";
-    const auto token = [&](TokenId id) {
-      const std::string name = quoted(vocabulary().piece(id));
-      single += fmt::format("{}{{\"SpecialToken\":{{\"id\":{},\"type_id\":0}}}}", single.size() == 1 ? "" : ",", name);
-      if (tokens.find(name) == std::string::npos)
-        tokens += fmt::format("{}{}:{{\"id\":{},\"ids\":[{}],\"tokens\":[{}]}}", tokens.size() == 1 ? "" : ",", name,
-                              name, id, name);
+    const auto add = [&](const std::vector<TokenId>& ids) {
+      for (const TokenId id : ids) {
+        const std::string name = quoted(vocabulary().piece(id));
+        single +=
+            fmt::format("{}{{\"SpecialToken\":{{\"id\":{},\"type_id\":0}}}}", single.size() == 1 ? "" : ",", name);
+        if (tokens.find(name + ":") == std::string::npos)
+          tokens += fmt::format("{}{}:{{\"id\":{},\"ids\":[{}],\"tokens\":[{}]}}", tokens.size() == 1 ? "" : ",", name,
+                                name, id, name);
+      }
     };
-    if (model_->adds_bos()) token(model_->bos());
+    add(before_);
     single += std::string(single.size() == 1 ? "" : ",") + R"({"Sequence":{"id":"A","type_id":0}})";
-    if (model_->adds_eos()) token(model_->eos());
+    add(after_);
     if (tokens.size() == 1) return "null";
     return fmt::format(
         "{{\"type\":\"TemplateProcessing\",\"single\":{}],\"pair\":[{{\"Sequence\":{{\"id\":\"A\","
@@ -114,22 +139,31 @@ class TokenizerDocumentWriter {
         single, tokens);
   }
 
+  // `model`: members after its type.
   std::string whole(std::string_view normalizer, std::string_view cutter, std::string_view decoder,
-                    std::string_view more, std::string_view merges) const {
+                    std::string_view type, std::string_view model) const {
     return fmt::format(
         "{{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":{},\"normalizer\":{},"
-        "\"pre_tokenizer\":{},\"post_processor\":{},\"decoder\":{},\"model\":{{\"type\":\"BPE\",\"dropout\":null,"
-        "\"unk_token\":{},\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,{},\"vocab\":{},"
-        "\"merges\":{}}}}}",
-        added_tokens(), normalizer, cutter, post_processor(), decoder,
-        model_->unknown() < 0 ? std::string("null") : quoted(vocabulary().piece(model_->unknown())), more, pieces(),
-        merges);
+        "\"pre_tokenizer\":{},\"post_processor\":{},\"decoder\":{},\"model\":{{\"type\":\"{}\",{}}}}}",
+        added_tokens(), normalizer, cutter, post_processor(), decoder, type, model);
+  }
+
+  std::string unknown_piece() const {
+    return model_->unknown() < 0 ? std::string("null") : quoted(vocabulary().piece(model_->unknown()));
+  }
+
+  std::string bpe(std::string_view more, std::string_view merges) const {
+    return fmt::format(
+        "\"dropout\":null,\"unk_token\":{},\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,{},"
+        "\"vocab\":{},\"merges\":{}",
+        unknown_piece(), more, pieces(), merges);
   }
 
   Result<std::string> byte_level() const {
     CORBEL_ASSIGN_OR_RETURN(const std::string_view name, metadata_.get_string_or("tokenizer.ggml.pre", "default"));
     const text::Pretokenizer* row = text::find_pretokenizer(name);
-    if (row == nullptr || !row->byte_level) {
+    if (kind_is("gemma4")) row = text::find_pretokenizer("gemma4");
+    if (row == nullptr) {
       return Status(Errc::kUnsupported, fmt::format("tokenizer.ggml.pre: \"{}\" is not written as tokenizer.json",
                                                     corbel::detail::printable(name, 64)));
     }
@@ -143,7 +177,9 @@ class TokenizerDocumentWriter {
     }
     constexpr std::string_view kBytes =
         R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false})";
-    cutter += std::string(kBytes) + "]}";
+    if (row->byte_level) cutter += kBytes;
+    if (cutter.back() == ',') cutter.pop_back();
+    cutter += "]}";
     const MetaValue* merges = metadata_.find("tokenizer.ggml.merges");
     std::string list = "[";
     for (std::size_t at = 0; merges != nullptr && at < merges->size(); ++at) {
@@ -155,9 +191,86 @@ class TokenizerDocumentWriter {
       if (vocabulary().find(joined) < 0) continue;
       add_merge(list, merge.substr(0, space), merge.substr(space + 1));
     }
-    const std::string more =
-        fmt::format("\"fuse_unk\":false,\"byte_fallback\":false,\"ignore_merges\":{}", row->whole_words);
-    return whole("null", cutter, kBytes, more, list + "]");
+    const bool fallback = !row->byte_level && vocabulary().find("<0x41>") >= 0;
+    const std::string more = fmt::format("\"fuse_unk\":{},\"byte_fallback\":{},\"ignore_merges\":{}", !row->byte_level,
+                                         fallback, row->whole_words);
+    const std::string model = bpe(more, list + "]");
+    if (row->byte_level) return whole("null", cutter, kBytes, "BPE", model);
+    return whole(R"({"type":"Replace","pattern":{"String":" "},"content":"\u2581"})", cutter, spaced_decoder(false),
+                 "BPE", model);
+  }
+
+  bool kind_is(std::string_view kind) const {
+    const Result<std::string_view> own = metadata_.get_string("tokenizer.ggml.model");
+    return own.ok() && *own == kind;
+  }
+
+  // U+2581 for spaces and pieces for bytes; `strip`: without the space that was put before the text.
+  static std::string spaced_decoder(bool strip) {
+    return fmt::format(
+        R"({{"type":"Sequence","decoders":[{{"type":"Replace","pattern":{{"String":"\u2581"}},"content":" "}},{{"type":"ByteFallback"}},{{"type":"Fuse"}}{}]}})",
+        strip ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "");
+  }
+
+  // The parts are those that PipelineModel::unigram() reads from the keys.
+  Result<std::string> unigram() const {
+    CORBEL_ASSIGN_OR_RETURN(const bool prefix, metadata_.get_bool_or("tokenizer.ggml.add_space_prefix", true));
+    CORBEL_ASSIGN_OR_RETURN(const bool squeeze, metadata_.get_bool_or("tokenizer.ggml.remove_extra_whitespaces", true));
+    std::string steps;
+    if (const MetaValue* map = metadata_.find("tokenizer.ggml.precompiled_charsmap");
+        map != nullptr && map->size() != 0)
+      steps = fmt::format(R"({{"type":"Precompiled","precompiled_charsmap":"{}"}},)", text::base64(map->raw()));
+    if (squeeze) {
+      steps += R"({"type":"Strip","strip_left":true,"strip_right":true},)"
+               R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "},)";
+    }
+    if (!steps.empty()) steps.pop_back();
+    const std::string normalizer =
+        steps.empty() ? "null" : fmt::format(R"({{"type":"Sequence","normalizers":[{}]}})", steps);
+    const std::string space =
+        fmt::format(R"({{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"{}","split":true}})",
+                    prefix ? "always" : "never");
+    const MetaValue* const scores = metadata_.find("tokenizer.ggml.scores");
+    double lowest = 0;
+    for (std::size_t at = 0; at < vocabulary().size(); ++at) lowest = std::min(lowest, scores->float_at(at));
+    std::string list = "[";
+    for (std::size_t at = 0; at < vocabulary().size(); ++at) {
+      const auto id = static_cast<TokenId>(at);
+      // tokenizer.json has no unused pieces: one that costs more than any others is never chosen.
+      constexpr double kNever = 1e6;
+      const double score = vocabulary().type(id) == text::PieceType::kUnused ? lowest - kNever : scores->float_at(at);
+      list += fmt::format("{}[{},{}]", at == 0 ? "" : ",", quoted(vocabulary().piece(id)), score);
+    }
+    const std::string unknown = model_->unknown() < 0 ? "null" : std::to_string(model_->unknown());
+    return whole(normalizer, space, space, "Unigram",
+                 fmt::format("\"unk_id\":{},\"vocab\":{}],\"byte_fallback\":false", unknown, list));
+  }
+
+  // Of GGUF's pieces the first of a word starts with U+2581, of the document's all others with "##".
+  Result<std::string> word_piece() const {
+    CORBEL_ASSIGN_OR_RETURN(const bool lowercase, metadata_.get_bool_or("tokenizer.ggml.normalizer.lowercase", true));
+    constexpr std::string_view kFirst = "\xE2\x96\x81";
+    std::string list = "{";
+    for (std::size_t at = 0; at < vocabulary().size(); ++at) {
+      const std::string_view piece = vocabulary().piece(static_cast<TokenId>(at));
+      const bool same = vocabulary().type(static_cast<TokenId>(at)) != text::PieceType::kNormal ||
+                        (piece.starts_with('[') && piece.ends_with(']'));  // "[unused7]", which no text gives
+      std::string own(piece);
+      if (piece.starts_with(kFirst) && !same) {
+        own.erase(0, kFirst.size());
+      } else if (!same) {
+        own.insert(0, "##");
+      }
+      list += fmt::format("{}{}:{}", at == 0 ? "" : ",", quoted(own), at);
+    }
+    return whole(
+        fmt::format(
+            R"({{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,"strip_accents":{0},"lowercase":{0}}})",
+            lowercase),
+        R"({"type":"BertPreTokenizer"})", R"({"type":"WordPiece","prefix":"##","cleanup":false})", "WordPiece",
+        fmt::format(
+            "\"unk_token\":{},\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,\"vocab\":{}}}",
+            unknown_piece(), list));
   }
 
   static void add_merge(std::string& list, std::string_view left, std::string_view right) {
@@ -193,12 +306,9 @@ class TokenizerDocumentWriter {
     const std::string normalizer = fmt::format(
         R"({{"type":"Sequence","normalizers":[{}{{"type":"Replace","pattern":{{"String":" "}},"content":"\u2581"}}]}})",
         prefix ? R"({"type":"Prepend","prepend":"\u2581"},)" : "");
-    const std::string decoder = fmt::format(
-        R"({{"type":"Sequence","decoders":[{{"type":"Replace","pattern":{{"String":"\u2581"}},"content":" "}},{{"type":"ByteFallback"}},{{"type":"Fuse"}}{}]}})",
-        prefix ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "");
     const bool bytes = vocabulary().find("<0x41>") >= 0;
     const std::string more = fmt::format("\"fuse_unk\":true,\"byte_fallback\":{},\"ignore_merges\":false", bytes);
-    return whole(normalizer, "null", decoder, more, list + "]");
+    return whole(normalizer, "null", spaced_decoder(prefix), "BPE", bpe(more, list + "]"));
   }
 
   std::string config() const {
@@ -212,8 +322,11 @@ class TokenizerDocumentWriter {
     role("bos_token", model_->bos());
     role("eos_token", model_->eos());
     role("unk_token", model_->unknown());
-    const Result<std::uint64_t> pad = metadata_.get_uint("tokenizer.ggml.padding_token_id");
-    if (pad.ok() && *pad < vocabulary().size()) role("pad_token", static_cast<TokenId>(*pad));
+    for (const auto& [key, name] : {std::pair("padding", "pad_token"), std::pair("seperator", "sep_token"),
+                                    std::pair("cls", "cls_token"), std::pair("mask", "mask_token")}) {
+      const Result<std::uint64_t> id = metadata_.get_uint(fmt::format("tokenizer.ggml.{}_token_id", key));
+      if (id.ok() && *id < vocabulary().size()) role(name, static_cast<TokenId>(*id));
+    }
     return out + ",\"clean_up_tokenization_spaces\":false,\"tokenizer_class\":\"PreTrainedTokenizerFast\"}\n";
   }
 
@@ -257,6 +370,7 @@ class TokenizerDocumentWriter {
 
   const Metadata& metadata_;
   std::shared_ptr<const text::TokenizerModel> model_;
+  std::vector<TokenId> before_, after_;
 };
 
 }  // namespace detail
