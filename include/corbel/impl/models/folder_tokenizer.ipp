@@ -312,8 +312,10 @@ class TokenizerDocumentWriter {
   }
 
   std::string config() const {
-    std::string out =
-        fmt::format("{{\"add_bos_token\":{},\"add_eos_token\":{}", model_->adds_bos(), model_->adds_eos());
+    std::string out = "{\"clean_up_tokenization_spaces\":false,\"tokenizer_class\":\"PreTrainedTokenizerFast\"";
+    // They would take away tokens of other roles, as "[CLS]" has.
+    if (model_->adds_bos() == !before_.empty() && model_->adds_eos() == !after_.empty())
+      out += fmt::format(",\"add_bos_token\":{},\"add_eos_token\":{}", model_->adds_bos(), model_->adds_eos());
     // A piece with a role would count in any text: files name ordinary pieces where they have nothing else.
     const auto role = [&](const char* name, TokenId id) {
       if (id >= 0 && vocabulary().type(id) == text::PieceType::kControl)
@@ -327,7 +329,7 @@ class TokenizerDocumentWriter {
       const Result<std::uint64_t> id = metadata_.get_uint(fmt::format("tokenizer.ggml.{}_token_id", key));
       if (id.ok() && *id < vocabulary().size()) role(name, static_cast<TokenId>(*id));
     }
-    return out + ",\"clean_up_tokenization_spaces\":false,\"tokenizer_class\":\"PreTrainedTokenizerFast\"}\n";
+    return out + "}\n";
   }
 
   // The documents must give the ids that the keys give.
