@@ -707,12 +707,20 @@ TEST_CASE("convert: vocabularies of GGUF files as tokenizer.json") {
     if (piece == "\n\n") piece = "xx";
     if (piece == "\xCC\x81\xCC\x81") piece = "xa";
   }
-  for (const corbel_test::Spec& spec : {corbel_test::byte_level(), spoken}) {
+  corbel_test::Spec spelled = corbel_test::byte_level();  // pieces in text, merges by rank
+  spelled.pre = "gemma4";
+  spelled.tokens = {"<0xC3>", "<0xA9>", "a", "b", "\xE2\x96\x81", "\n", "<|end|>"};
+  spelled.types = {6, 6, 1, 1, 1, 1, 3};
+  spelled.scores = std::vector<float>(7);
+  spelled.merges.clear();
+  spelled.merge("a", "b");
+  spelled.merge("\xE2\x96\x81", "ab");
+  for (const corbel_test::Spec& spec : {corbel_test::byte_level(), spoken, spelled}) {
     const auto to = written(spec.metadata());
     INFO(std::string(to.status().message()));
     REQUIRE(to.ok());
     const Tokenizer from = corbel_test::make(spec);
-    for (const char* text : {"hello hello", "aaaa aa x", "<|end|>hello[user] hell", "\n\n a"})
+    for (const char* text : {"hello hello", "aaaa aa x", "<|end|>hello[user] hell", "\n\n a", "ab ab\xC3\xA9 a\nab"})
       CHECK(corbel_test::encode(from, text, true, true) == corbel_test::encode(*to, text, true, true));
   }
   corbel::Metadata plamo = corbel_test::sentence_piece().metadata();

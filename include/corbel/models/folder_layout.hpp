@@ -28,8 +28,8 @@ struct FolderLayout {
 CORBEL_API Result<FolderLayout> plan_folder_layout(const Checkpoint& checkpoint);
 
 /// tokenizer.json and tokenizer_config.json (names and texts) of the tokenizer that the keys of a GGUF file describe,
-/// read back and compared. kUnsupported for kinds other than "gpt2" and "llama", and where the documents would give
-/// other ids; the errors of Tokenizer::from_checkpoint.
+/// read back and compared. kUnsupported for kinds other than "gpt2", "gemma4", "llama", "t5" and "bert", and where the
+/// documents would give other ids; the errors of Tokenizer::from_checkpoint.
 CORBEL_API Result<std::vector<std::pair<std::string, std::string>>> tokenizer_documents(const Metadata& metadata);
 
 }  // namespace models

@@ -191,7 +191,9 @@ class TokenizerDocumentWriter {
       if (vocabulary().find(joined) < 0) continue;
       add_merge(list, merge.substr(0, space), merge.substr(space + 1));
     }
-    const bool fallback = !row->byte_level && vocabulary().find("<0x41>") >= 0;
+    bool fallback = false;
+    for (int byte = 0; byte < 256 && !row->byte_level && !fallback; ++byte)
+      fallback = vocabulary().find(fmt::format("<0x{:02X}>", byte)) >= 0;
     const std::string more = fmt::format("\"fuse_unk\":{},\"byte_fallback\":{},\"ignore_merges\":{}", !row->byte_level,
                                          fallback, row->whole_words);
     const std::string model = bpe(more, list + "]");
