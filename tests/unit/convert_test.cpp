@@ -443,7 +443,7 @@ TEST_CASE("convert: a folder comes back from GGUF with its own names and values"
 
 namespace {
 
-struct Family {
+struct StoredFamily {
   const char* name;
   const char* config;
   // A name and a shape each. " +N": its bias, of N values; "=NAME": the whole name; "{4}": one for each number below 4.
@@ -451,7 +451,7 @@ struct Family {
 };
 
 // Families whose folders store projections turned, mixed or stacked, or that share a name in GGUF files.
-constexpr Family kFamilies[] = {
+constexpr StoredFamily kStoredFamilies[] = {
     {"gpt2", R"("n_embd":16,"n_head":2,"n_layer":1,"n_positions":32,"layer_norm_epsilon":1e-4)",
      "transformer.wte 32x16 transformer.wpe 32x16 transformer.ln_f 16 +16 transformer.h.0.ln_1 16 +16 "
      "transformer.h.0.ln_2 16 +16 transformer.h.0.attn.c_attn 16x48 +48 transformer.h.0.attn.c_proj 16x16 +16 "
@@ -526,7 +526,7 @@ constexpr Family kFamilies[] = {
      "model.layers.0.mlp.shared_experts.down_proj 16x24"},
 };
 
-void write_family(const Family& family, const std::string& path) {
+void write_family(const StoredFamily& family, const std::string& path) {
   fs::create_directories(path);
   corbel::SafetensorsWriter writer;
   std::uint32_t seed = 1;
@@ -623,7 +623,7 @@ void write_older(const Checkpoint& source, const std::string& path) {
 TEST_CASE("convert: families whose folders store projections turned, mixed or stacked") {
   const Context context({.threads = 1});
   const Work work;
-  for (const Family& family : kFamilies) {
+  for (const StoredFamily& family : kStoredFamilies) {
     CAPTURE(family.name, family.config);
     fs::remove_all(work / "hf");
     write_family(family, work / "hf");
