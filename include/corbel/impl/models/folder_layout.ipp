@@ -21,6 +21,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <functional>
 #include <memory>
 #include <utility>
 
