@@ -50,12 +50,6 @@ struct EncodeScratch {
   bool missing_unknown = false;  // a word has a part that no token stands for
 };
 
-/// A part of a text up to `end`; `literal`: control pieces in it are plain text.
-struct TextSpan {
-  std::size_t end = 0;
-  bool literal = false;
-};
-
 /// Longest text that one call takes.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 

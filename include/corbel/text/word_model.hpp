@@ -5,6 +5,7 @@
 #include <corbel/config.hpp>
 #include <corbel/error.hpp>
 #include <corbel/text/merge_table.hpp>
+#include <corbel/text/piece_automaton.hpp>
 #include <corbel/text/tokenizer_model.hpp>
 #include <corbel/text/vocabulary.hpp>
 
@@ -78,7 +79,7 @@ class UnigramWords final : public WordModel {
   std::vector<double> scores_;
   UnknownPolicy unknown_;
   double unknown_score_ = 0;
-  SpecialMatcher trie_;
+  PieceAutomaton pieces_;
 };
 
 /// Longest piece first (Schuster and Nakajima 2012); a word with a part that is no piece is unknown as a whole.

@@ -91,6 +91,9 @@ CORBEL_INLINE Status PipelineModel::finish_added(const std::vector<AddedToken>& 
       normalized_.add(normalized, token.id, !token.special);
     }
   }
+  raw_.finish();
+  normalized_.finish();
+  normalized_controls_.finish();
   return {};
 }
 
@@ -98,31 +101,16 @@ CORBEL_INLINE Status PipelineModel::finish_added(const std::vector<AddedToken>& 
 template <class Gap, class Token>
 void PipelineModel::cut(std::string_view text, const SpecialMatcher& matcher, std::span<const TextSpan> spans,
                         std::size_t offset, Call& call, Gap&& gap, Token&& token) const {
-  std::size_t begin = 0;        // of the gap that is still open
-  std::size_t span = 0;         // the span around `at`
-  std::size_t control_end = 0;  // end of the spans from here on in which control pieces count
-  std::size_t spaces_end = 0;   // of the spaces after the last token that takes them
-  for (std::size_t at = 0; at < text.size();) {
-    ++call.scratch.merge.steps;
-    if (!matcher.can_start(text[at])) {
-      ++at;
-      continue;
-    }
-    while (spans[span].end <= offset + at) ++span;
-    if (!spans[span].literal && offset + at >= control_end) {
-      for (std::size_t next = span; next < spans.size() && !spans[next].literal; ++next) {
-        control_end = spans[next].end;
-        if (control_end >= offset + text.size()) break;
-      }
-    }
-    const std::size_t limit = control_end > offset ? control_end - offset : 0;
-    const SpecialMatcher::Match match = matcher.match(text, at, limit, call.scratch.merge.steps);
-    if (match.length == 0) {
-      ++at;
-      continue;
-    }
-    std::size_t start = at;
-    std::size_t stop = at + match.length;
+  std::vector<SpecialMatcher::Match> found;
+  matcher.find(text, spans, offset, found, call.scratch.merge.steps);
+  std::size_t begin = 0;       // of the gap that is still open
+  std::size_t at = 0;          // end of the last token that was looked at
+  std::size_t spaces_end = 0;  // of the spaces after the last token that takes them
+  for (; !found.empty(); found.pop_back()) {
+    const SpecialMatcher::Match match = found.back();
+    if (match.begin < at) continue;
+    std::size_t start = match.begin;
+    std::size_t stop = match.end();
     at = stop;
     const std::uint8_t flags = flags_[static_cast<std::size_t>(match.id)];
     if ((flags & kSingleWord) != 0) {

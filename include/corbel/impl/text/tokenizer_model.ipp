@@ -97,6 +97,7 @@ CORBEL_INLINE void TokenizerModel::add_special_pieces() {
       specials_.add(special_spelling(piece), id, user_defined);
     }
   }
+  specials_.finish();
 }
 
 CORBEL_INLINE bool TokenizerModel::ends_generation(TokenId id) const noexcept {
@@ -137,24 +138,15 @@ CORBEL_INLINE Result<std::vector<TokenId>> TokenizerModel::encode(std::string_vi
   ids.reserve(text.size() / 4 + 2);
   EncodeScratch scratch;
   if (add_special && add_bos_) ids.push_back(bos_);
-  std::size_t begin = 0;        // of the stretch that is still to be encoded
-  std::size_t span = 0;         // the span around `at`
-  std::size_t control_end = 0;  // end of the spans from here on in which control pieces count
-  for (std::size_t at = 0; at < text.size();) {
-    ++scratch.merge.steps;
-    while (moved[span].end <= at) ++span;
-    if (!moved[span].literal && at >= control_end) {
-      for (std::size_t next = span; next < moved.size() && !moved[next].literal; ++next) control_end = moved[next].end;
-    }
-    SpecialMatcher::Match match;
-    if (specials_.can_start(text[at])) match = specials_.match(text, at, control_end, scratch.merge.steps);
-    if (match.length == 0) {
-      ++at;
-      continue;
-    }
-    if (begin < at) encode_stretch(text.substr(begin, at - begin), scratch, ids);
+  std::vector<SpecialMatcher::Match> found;
+  specials_.find(text, moved, 0, found, scratch.merge.steps);
+  std::size_t begin = 0;  // of the stretch that is still to be encoded
+  for (; !found.empty(); found.pop_back()) {
+    const SpecialMatcher::Match match = found.back();
+    if (match.begin < begin) continue;
+    if (begin < match.begin) encode_stretch(text.substr(begin, match.begin - begin), scratch, ids);
     ids.push_back(match.id);
-    begin = at += match.length;
+    begin = match.end();
   }
   if (begin < text.size()) encode_stretch(text.substr(begin), scratch, ids);
   if (add_special && add_eos_) ids.push_back(eos_);

@@ -138,28 +138,37 @@ CORBEL_INLINE UnigramWords::UnigramWords(const Vocabulary& vocabulary, std::vect
   for (std::size_t at = 0; at < scores_.size(); ++at) {
     const auto id = static_cast<TokenId>(at);
     const std::string_view piece = vocabulary_.piece(id);
-    if (!piece.empty() && vocabulary_.find_text(piece) == id) trie_.add(piece, id, true);
+    if (!piece.empty() && vocabulary_.find_text(piece) == id) pieces_.add(piece.begin(), piece.end(), id, true);
   }
+  pieces_.finish();
 }
 
 CORBEL_INLINE void UnigramWords::encode_word(std::string_view word, EncodeScratch& scratch,
                                              std::vector<TokenId>& ids) const {
   std::vector<PathNode>& best = scratch.path;
   best.assign(word.size() + 1, PathNode{});
+  PieceAutomaton::State state = 0;
   for (std::size_t at = 0; at < word.size();) {
-    const double here = best[at].score;
-    const std::uint32_t length = std::max(detail::decode_utf8(word, at).length, 1u);
+    const std::size_t end = at + std::max(detail::decode_utf8(word, at).length, 1u);
+    for (std::size_t byte = at; byte < end && !pieces_.empty(); ++byte) {
+      state = pieces_.step(state, static_cast<unsigned char>(word[byte]), scratch.merge.steps);
+    }
+    PathNode& node = best[end];
     bool single = false;
-    const auto consider = [&](std::size_t end, double score, TokenId id) {
-      PathNode& node = best[end];
-      if (node.begin == kNoSymbol || score > node.score) node = {score, static_cast<std::uint32_t>(at), id};
+    const auto consider = [&](std::size_t begin, double score, TokenId id) {
+      if (node.begin == kNoSymbol || score > node.score) node = {score, static_cast<std::uint32_t>(begin), id};
     };
-    trie_.visit(word, at, scratch.merge.steps, [&](TokenId id, std::size_t bytes) {
-      consider(at + bytes, scores_[static_cast<std::size_t>(id)] + here, id);
-      single = single || bytes == length;
-    });
-    if (!single) consider(at + length, unknown_score_ + here, kNoToken);
-    at += length;
+    for (std::uint32_t number = pieces_.empty() ? 0 : pieces_.longest(state); number != 0;) {
+      ++scratch.merge.steps;
+      const PieceAutomaton::Piece& piece = pieces_.piece(number);
+      number = piece.shorter;
+      const std::size_t begin = end - piece.length;
+      if (begin != 0 && best[begin].begin == kNoSymbol) continue;  // within a character
+      consider(begin, scores_[static_cast<std::size_t>(piece.id)] + best[begin].score, piece.id);
+      single = single || begin == at;
+    }
+    if (!single) consider(at, unknown_score_ + best[at].score, kNoToken);
+    at = end;
   }
   // From the end to the start; `ids` is turned around afterwards.
   const std::size_t first = ids.size();
@@ -194,7 +203,7 @@ CORBEL_INLINE void UnigramWords::encode_word(std::string_view word, EncodeScratc
 }
 
 CORBEL_INLINE std::uint64_t UnigramWords::memory_bytes() const noexcept {
-  return sizeof(*this) + scores_.capacity() * sizeof(double) + trie_.memory_bytes();
+  return sizeof(*this) + scores_.capacity() * sizeof(double) + pieces_.memory_bytes();
 }
 
 CORBEL_INLINE WordPieceWords::WordPieceWords(const Vocabulary& vocabulary, Options options)
