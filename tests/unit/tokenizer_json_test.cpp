@@ -2,6 +2,7 @@
 // contradict themselves, linear time, and the way into a GGUF file.
 #include <corbel/checkpoint/json.hpp>
 #include <corbel/detail/utf8.hpp>
+#include <corbel/text/special_matcher.hpp>
 #include <corbel/text/tokenizer_model.hpp>
 #include <corbel/tokenizer.hpp>
 
@@ -528,7 +529,7 @@ TEST_CASE("tokenizer.json: a folder's tokenizer in a GGUF file gives the same id
   CHECK(keys_alone == std::size(expressible));
 }
 
-TEST_CASE("tokenizer.json: time is linear in the text, on a small stack", "[tokenizer][hf][linear]") {
+TEST_CASE("tokenizer.json: K17: time is linear in the text, on a small stack", "[tokenizer][hf][linear]") {
   constexpr std::size_t kUnit = kSanitized ? std::size_t{1} << 14 : std::size_t{1} << 17;
   const auto random_bytes = [](std::size_t bytes) {
     std::mt19937 random(3);
@@ -557,4 +558,132 @@ TEST_CASE("tokenizer.json: time is linear in the text, on a small stack", "[toke
       CHECK(static_cast<double>(steps[1]) <= 2.3 * static_cast<double>(steps[0]));
     }
   }
+}
+
+TEST_CASE("tokenizer.json: K17: time is linear in a text that begins long pieces everywhere and is none",
+          "[tokenizer][hf][linear]") {
+  constexpr std::size_t kPiece = 60000;
+  const std::string run(kPiece - 1, 'a');
+  const auto added = [&](std::string_view flags) {
+    return change(kBpe, R"({"id":6,"content":"<x>","special":false})",
+                  R"({"id":1,"content":"a","special":false},{"id":6,"content":")" + run + "b\",\"special\":" +
+                      std::string(flags) + "}");
+  };
+  const auto normalizing = [](std::string json) {
+    return change(std::move(json), "\"normalizer\":null", R"("normalizer":{"type":"Lowercase"})");
+  };
+  const std::string word_piece = change(kWordPiece, ":100", ":1000000");
+  const struct {
+    const char* name;
+    std::string json;
+    std::string_view unit;
+  } rows[] = {
+      {"added, as it is", added("false"), "a"},
+      {"control, as it is", added("true"), "a"},
+      {"control, repeated in two", change(added("true"), run, repeat("xa", kPiece / 2)), "xa"},
+      {"added, in normalized text", normalizing(added("false,\"normalized\":true")), "A"},
+      {"unigram", change(kUnigram, R"(["aa",-2])", "[\"" + run + "b\",-2]"), "a"},
+      {"unigram, characters of two bytes",
+       change(kUnigram, R"(["aa",-2])", "[\"" + repeat("\u00E9", kPiece / 2) + "b\",-2]"), "\u00E9"},
+      {"wordpiece", change(word_piece, R"("##b":2)", R"("##a":2,"##)" + run + R"(b":3,")" + run + R"(c":4)"), "a"},
+      {"wordpiece, unknown", change(word_piece, R"("##b":2)", R"("##)" + run + R"(b":2)"), "a"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.name);
+    const corbel::Result<Tokenizer> tokenizer = load(row.json);
+    REQUIRE(tokenizer.ok());
+    for (const bool literal : {true, false}) {
+      std::uint64_t steps[2] = {};
+      bool ok[2] = {};
+      for (const std::size_t size : {std::size_t{1}, std::size_t{2}}) {
+        const std::string text = repeat(row.unit, size * kPiece / 4 / row.unit.size());
+        REQUIRE(on_small_stack([&] {
+          // The other kind of text stands at the end of it.
+          const corbel::text::TextSpan spans[] = {{text.size() - 40, literal}, {text.size(), !literal}};
+          ok[size - 1] = tokenizer->model()->encode(text, spans, false, steps[size - 1]).ok();
+        }));
+      }
+      CAPTURE(literal, steps[0], steps[1]);
+      CHECK(ok[0]);
+      CHECK(ok[1]);
+      CHECK(steps[0] <= 20 * kPiece / 4);
+      CHECK(static_cast<double>(steps[1]) <= 2.3 * static_cast<double>(steps[0]));
+    }
+  }
+  // What is found, where it is one.
+  CHECK(encode(load(rows[0].json).value(), "aa" + run + "ba") == Ids{1, 1, 6, 1});
+  CHECK(encode(load(rows[1].json).value(), run + "b", true) == Ids{6});
+  CHECK(encode(load(rows[3].json).value(), "AA" + run + "BA") == Ids{1, 1, 6, 1});
+  CHECK(encode(load(rows[4].json).value(), "aa" + run + "ba") == Ids{1, 1, 2, 1});
+  CHECK(encode(load(rows[6].json).value(), "a" + run + "b") == Ids{1, 3});
+  CHECK(encode(load(rows[6].json).value(), run + "caa") == Ids{4, 2, 2});
+  CHECK(encode(load(rows[7].json).value(), run + "b" + run + "c") == Ids{0});
+}
+
+TEST_CASE("tokenizer.json: pieces are found as by trying every length", "[tokenizer][hf]") {
+  std::mt19937 random(11);
+  const auto text_of = [&](std::size_t length, std::size_t letters) {
+    std::string text;
+    while (text.size() < length) text += "abc"[random() % letters];
+    return text;
+  };
+  std::size_t found_any = 0;
+  for (int round = 0; round < 400; ++round) {
+    const std::size_t letters = 1 + random() % 3;
+    struct Known {
+      std::string piece;
+      bool in_content;
+    };
+    std::vector<Known> known;
+    corbel::text::SpecialMatcher matcher;
+    for (std::size_t count = 1 + random() % 12; count > 0; --count) {
+      known.push_back({text_of(1 + random() % (count % 3 == 0 ? 20 : 5), letters), random() % 2 == 0});
+      matcher.add(known.back().piece, static_cast<TokenId>(known.size() - 1), known.back().in_content);
+    }
+    matcher.finish();
+    const std::string whole = text_of(random() % 80, letters);
+    std::vector<corbel::text::TextSpan> spans;
+    for (std::size_t end = 0; end < whole.size();) {
+      end = std::min(whole.size(), end + random() % 30);
+      spans.push_back({end, random() % 2 == 0});
+    }
+    const std::size_t offset = whole.empty() ? 0 : random() % whole.size();
+    const std::string_view text = std::string_view(whole).substr(offset, random() % (whole.size() + 1));
+
+    std::vector<corbel::text::SpecialMatcher::Match> found;
+    std::uint64_t steps = 0;
+    matcher.find(text, spans, offset, found, steps);
+    CHECK(steps <= 5 * text.size());
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      std::size_t span = 0;
+      while (spans[span].end <= offset + at) ++span;
+      std::size_t control_end = 0;
+      for (; span < spans.size() && !spans[span].literal; ++span) control_end = spans[span].end - offset;
+      TokenId id = corbel::kNoToken;
+      std::size_t longest = 0;
+      for (std::size_t piece = 0; piece < known.size(); ++piece) {
+        const std::string& is = known[piece].piece;
+        // Of equal pieces the last counts.
+        bool last = true;
+        for (std::size_t other = piece + 1; other < known.size(); ++other) last = last && known[other].piece != is;
+        if (!last || text.substr(at, is.size()) != is || is.size() <= longest) continue;
+        if (!known[piece].in_content && at + is.size() > control_end) continue;
+        longest = is.size();
+        id = static_cast<TokenId>(piece);
+      }
+      CAPTURE(whole, offset, at, longest);
+      if (longest == 0) {
+        REQUIRE((found.empty() || found.back().begin != at));
+        continue;
+      }
+      ++found_any;
+      REQUIRE_FALSE(found.empty());
+      REQUIRE(found.back().begin == at);
+      REQUIRE(found.back().length == longest);
+      REQUIRE(found.back().id == id);
+      found.pop_back();
+    }
+    REQUIRE(found.empty());
+  }
+  CHECK(found_any > 1000);
 }

@@ -93,11 +93,18 @@ class WordPieceWords final : public WordModel {
   };
   WordPieceWords(const Vocabulary& vocabulary, Options options);
   void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& ids) const override;
-  std::uint64_t memory_bytes() const noexcept override { return sizeof(*this); }
+  std::uint64_t memory_bytes() const noexcept override;
 
  private:
+  bool encode_long(std::string_view word, EncodeScratch& scratch, std::vector<TokenId>& ids) const;
+
   const Vocabulary& vocabulary_;
   Options options_;
+  // Pieces backwards, where both pieces and words can be so long that trying every length would take a time that grows
+  // with their product; else empty.
+  bool long_ = false;
+  PieceAutomaton first_;  // without options.first
+  PieceAutomaton rest_;   // without options.prefix
 };
 
 /// A word is a piece or unknown.

@@ -207,7 +207,47 @@ CORBEL_INLINE std::uint64_t UnigramWords::memory_bytes() const noexcept {
 }
 
 CORBEL_INLINE WordPieceWords::WordPieceWords(const Vocabulary& vocabulary, Options options)
-    : vocabulary_(vocabulary), options_(std::move(options)) {}
+    : vocabulary_(vocabulary), options_(std::move(options)) {
+  static constexpr std::size_t kLong = 512;
+  long_ = vocabulary_.longest_piece() > kLong && options_.longest > kLong;
+  if (!long_) return;
+  const auto enter = [](std::string_view piece, TokenId id, std::string_view lead, PieceAutomaton& automaton) {
+    if (piece.size() <= lead.size() || piece.substr(0, lead.size()) != lead) return;
+    piece.remove_prefix(lead.size());
+    if (detail::is_utf8(piece)) automaton.add(piece.rbegin(), piece.rend(), id, true);
+  };
+  for (std::size_t at = 0; at < vocabulary_.size(); ++at) {
+    const auto id = static_cast<TokenId>(at);
+    const std::string_view piece = vocabulary_.piece(id);
+    if (vocabulary_.find_text(piece) != id) continue;
+    enter(piece, id, options_.first, first_);
+    enter(piece, id, options_.prefix, rest_);
+  }
+  first_.finish();
+  rest_.finish();
+}
+
+// False where a part is in no piece.
+CORBEL_INLINE bool WordPieceWords::encode_long(std::string_view word, EncodeScratch& scratch,
+                                               std::vector<TokenId>& ids) const {
+  std::vector<PathNode>& longest = scratch.path;  // from each byte; `begin` is where the piece ends
+  longest.assign(word.size(), PathNode{});
+  const auto fill = [&](const PieceAutomaton& automaton, std::size_t begin, std::size_t end) {
+    PieceAutomaton::State state = 0;
+    for (std::size_t at = word.size(); at > begin && !automaton.empty(); --at) {
+      state = automaton.step(state, static_cast<unsigned char>(word[at - 1]), scratch.merge.steps);
+      const PieceAutomaton::Piece& piece = automaton.piece(automaton.longest(state));
+      if (at <= end) longest[at - 1] = {0, static_cast<std::uint32_t>(at - 1) + piece.length, piece.id};
+    }
+  };
+  fill(rest_, 1, word.size());
+  fill(first_, 0, 1);
+  for (std::size_t at = 0; at < word.size(); at = longest[at].begin) {
+    if (longest[at].id < 0) return false;
+    ids.push_back(longest[at].id);
+  }
+  return true;
+}
 
 CORBEL_INLINE void WordPieceWords::encode_word(std::string_view word, EncodeScratch& scratch,
                                                std::vector<TokenId>& ids) const {
@@ -226,6 +266,11 @@ CORBEL_INLINE void WordPieceWords::encode_word(std::string_view word, EncodeScra
   if (characters > options_.longest) return unknown();
 
   const std::size_t first = ids.size();
+  if (long_) {
+    if (encode_long(word, scratch, ids)) return;
+    ids.resize(first);
+    return unknown();
+  }
   std::string& spelled = scratch.escaped;
   for (std::size_t begin = 0; begin < word.size();) {
     const std::string& lead = begin == 0 ? options_.first : options_.prefix;
@@ -247,6 +292,10 @@ CORBEL_INLINE void WordPieceWords::encode_word(std::string_view word, EncodeScra
     ids.push_back(found);
     begin = end;
   }
+}
+
+CORBEL_INLINE std::uint64_t WordPieceWords::memory_bytes() const noexcept {
+  return sizeof(*this) + first_.memory_bytes() + rest_.memory_bytes();
 }
 
 CORBEL_INLINE void WordLevelWords::encode_word(std::string_view word, EncodeScratch& scratch,
