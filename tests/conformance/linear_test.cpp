@@ -134,6 +134,21 @@ TEST_CASE("linear: odd sizes") {
   }
 }
 
+TEST_CASE("linear: QN-07: a column of 0 to 31 times one block of each type") {
+  Rng rng(18);
+  Matrix x = random_matrix(1, 256, rng);
+  for (std::size_t k = 0; k < 256; ++k) x.at(0, k) = static_cast<float>(k % 32);
+  for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
+    INFO(type.name);
+    const std::uint32_t in = std::max<std::uint32_t>(type.block_elements, 32);
+    const std::vector<hal::WeightPart> parts = {quantized_part(type.dtype, 1, in, rng)};
+    Matrix row = x;
+    row.cols = in;
+    row.data.resize(in);
+    for_each_backend([&]<class B>(const Target& target) { check_linear<B>(target, parts, row, {}); });
+  }
+}
+
 TEST_CASE("linear: merged parts of different types") {
   Rng rng(13);
   const std::vector<hal::WeightPart> parts = {

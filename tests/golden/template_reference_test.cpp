@@ -86,7 +86,7 @@ TEST_CASE("all reference snippets render as in Jinja2", "[golden][template]") {
   CHECK(count.agreed == count.total);
 }
 
-TEST_CASE("published chat templates render as in transformers", "[golden][template]") {
+TEST_CASE("CH-01, J16: published chat templates render as in transformers", "[golden][template]") {
   const std::string folder = corbel_test::shared_data("templates", "published chat templates");
   if (folder.empty()) return;
   std::vector<std::filesystem::path> files;

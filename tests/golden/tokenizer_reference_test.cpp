@@ -171,7 +171,7 @@ TEST_CASE("Gemma 3: every string of the reference", "[tokenizer][golden]") {
   CHECK(counts.invalid_other == 2);
 }
 
-TEST_CASE("every published chat template: message content spells no control token, and BOS comes once",
+TEST_CASE("CH-07, CH-09: every published chat template: message content spells no control token, and BOS comes once",
           "[tokenizer][template][golden]") {
   const std::string folder = corbel_test::shared_data("templates", "control tokens in message content");
   if (folder.empty()) return;
@@ -259,7 +259,7 @@ TEST_CASE("every published chat template: message content spells no control toke
   CHECK(count >= 25);
 }
 
-TEST_CASE("Llama 2: spaces and special pieces", "[tokenizer][golden]") {
+TEST_CASE("TOK-01, TOK-05: Llama 2: spaces and special pieces", "[tokenizer][golden]") {
   const std::string path = corbel_test::shared_data("vocab/ggml-vocab-llama-spm.gguf", "tokenizer spaces");
   if (path.empty()) return;
   const corbel::Tokenizer tokenizer = open_tokenizer(path);
@@ -271,8 +271,11 @@ TEST_CASE("Llama 2: spaces and special pieces", "[tokenizer][golden]") {
   using Ids = std::vector<TokenId>;
   CHECK(encode("Hello") == Ids{15043});
   CHECK(encode(" Hello") == Ids{29871, 15043});
+  CHECK(encode("  Hello") == Ids{259, 15043});
+  CHECK(encode("   Hello") == Ids{1678, 15043});
   CHECK(encode("    Hello") == Ids{268, 15043});
   CHECK(encode("Hello world") == Ids{15043, 3186});
+  CHECK(encode(" Hello world") == Ids{29871, 15043, 3186});
   corbel::EncodeOptions with_bos;
   with_bos.add_special = true;
   CHECK(tokenizer.encode("This is \xF0\x9F\xA6\x99.cpp", with_bos).value() ==

@@ -431,7 +431,7 @@ TEST_CASE("dtype: encoded values are no further from the input than the referenc
   CHECK(digest == 0xa5cc066b1c53f818);  // the same bytes from every compiler; changes with an encoder
 }
 
-TEST_CASE("dtype: what is encoded is finite, whatever comes in") {
+TEST_CASE("dtype: QN-01: what is encoded is finite, whatever comes in, and zeros stay zeros") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const float largest = std::numeric_limits<float>::max(), denormal = std::numeric_limits<float>::denorm_min();
   for (const DTypeTraits& type : corbel::all_dtypes()) {

@@ -153,6 +153,17 @@ std::vector<MalformedCase> safetensors_cases() {
        with_entries(R"("w":{"dtype":"F32","shape":[1000,1000],"data_offsets":[0,4]})"),
        Errc::kSizeMismatch,
        {"4000000"}},
+      {"SF-01", le64(~std::uint64_t{4}) + good.substr(8), Errc::kLimitExceeded, {"18446744073709551611"}},
+      {"SF-01", le64(size) + good.substr(8), Errc::kTruncated, {"header"}},
+      {"SF-05",
+       with_entries(kX + "," + kY + R"(,"z":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})"),
+       Errc::kOverlap,
+       {"\"x\"", "\"z\""}},
+      {"SF-07",
+       with_z(R"("z":{"dtype":"F32","shape":[4],"data_offsets":[1027757536,1027757552]})"),
+       Errc::kTruncated,
+       {"\"z\""}},
+      {"SF-07", good.substr(0, size - 40), Errc::kTruncated, {}},
       {"S28", with_z(z_of("\"F4\"", "[3]", "[32,33]")), Errc::kBadValue, {"whole bytes"}},
       {"S28", with_z(z_of("\"F6_E2M3\"", "[3]", "[32,34]")), Errc::kBadValue, {"whole bytes"}},
       {"S29",
@@ -481,7 +492,7 @@ TEST_CASE("safetensors malformed: what the format allows loads") {
   CHECK(std::string(good.find_tensor("y")->type_name) == "BF16");
 }
 
-TEST_CASE("safetensors malformed: truncation and byte sweeps end in an error or a legal file") {
+TEST_CASE("safetensors malformed: S34: truncation and byte sweeps end in an error or a legal file") {
   const Context context;
   const std::string good = good_safetensors();
   const std::size_t head = good.size() - 48;
@@ -587,7 +598,7 @@ TEST_CASE("what is no model file says what it is") {
   CHECK(model.result->find_tensor("a") != nullptr);
 }
 
-TEST_CASE("index malformed: links and files that are no files") {
+TEST_CASE("index malformed: I02: links and files that are no files") {
   namespace fs = std::filesystem;
   const Context context;
   const fs::path root = fs::temp_directory_path() / ("corbel-links-" + std::to_string(::getpid()));
@@ -650,7 +661,7 @@ TEST_CASE("config malformed: each named case has exactly its error") {
   CHECK(log.lines.find("never run") != std::string::npos);
 }
 
-TEST_CASE("config malformed: generation_config.json") {
+TEST_CASE("config malformed: C13: generation_config.json") {
   const Context context;
   struct GenerationCase {
     std::string text;

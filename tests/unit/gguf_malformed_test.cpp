@@ -255,6 +255,27 @@ std::vector<MalformedCase> container_cases() {
                      Errc::kUnsupported,
                      {"blk.0.attn_q.weight", corbel::find_ggml_type(static_cast<std::uint32_t>(type))->name}});
   }
+  // Files of less than 100 bytes, as they were reported of other programs.
+  const auto tiny = [](std::vector<std::uint64_t> dims, std::optional<std::uint64_t> count) {
+    GgufBuilder file;
+    file.alignment = 1;
+    file.tensors = {{gguf_string("w"), std::move(dims), 0, 0, count}};
+    return file.build();
+  };
+  cases.push_back({"GG-01", tiny({4, 0}, {}), Errc::kBadValue, {"tensor \"w\"", "dimension is 0"}});
+  cases.push_back(
+      {"GG-03", "GGUF" + le32(3) + le64(0) + le64(1) + le64(0xFFFFFFFFFFFF), Errc::kTruncated, {"metadata", "8 more"}});
+  cases.push_back({"GG-03",
+                   "GGUF" + le32(3) + le64(0) + le64(1) + le64(0xFFFFFFFFFFFF) + std::string(8, 'k'),
+                   Errc::kLimitExceeded,
+                   {"281474976710655", "1024"}});
+  for (const std::uint64_t count : {std::uint64_t{5}, std::uint64_t{9}, std::uint64_t{1000000}, k2To32 - 1}) {
+    cases.push_back({"GG-05", tiny({1, 1}, count), Errc::kLimitExceeded, {"\"w\"", std::to_string(count)}});
+  }
+  cases.push_back({"GG-07", with_alignment(4, le32(0)), Errc::kBadAlignment, {"general.alignment"}});
+  cases.push_back({"GG-07", with_alignment(4, le32(3)), Errc::kBadAlignment, {"general.alignment", "3"}});
+  cases.push_back({"GG-07", with_alignment(5, le32(k2To32 - 32)), Errc::kTypeMismatch, {"general.alignment"}});
+  cases.push_back({"GG-07", with_alignment(4, le32(1u << 30)), Errc::kBadAlignment, {"1073741824"}});
   // A string that ends one byte behind the file.
   GgufBuilder alone;
   alone.keys = {gguf_key("bad.key", 8, gguf_string("0123456789"))};

@@ -145,6 +145,30 @@ TEST_CASE("scopes", "[jinja]") {
   CHECK(output("{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, 2) }}") == "1112");
 }
 
+TEST_CASE("CH-03: string methods on filtered values", "[jinja]") {
+  const std::string values = R"({"x": "<think>\nhm\n</think>\n\nHi\n", "list": [1, 2, 3]})";
+  CHECK(output("{{ (x.split('</think>')|last).lstrip('\\n') }}", values) == "Hi\n");
+  CHECK(output("{{ x.split('</think>')[-1] }}", values) == "\n\nHi\n");
+  CHECK(output("{{ 'a\\n\\n'.rstrip('\\n') }}{{ list[:-1] }}{{ 'abc'[:-1] }}", values) == "a[1, 2]ab");
+  CHECK(output("{{ (x|trim).split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') }}", values) == "hm");
+  CHECK(output("{{ ('a' ~ 'B')|upper|lower|replace('a', 'c')|trim }}{{ ('aB'|upper).lower().strip('a') }}") == "cbb");
+  CHECK(output("{{ strftime_now is defined and strftime_now('%Y')|length == 4 }}") == "True");
+  // What is in no string is an error that names the place, and no empty text.
+  check_error("a\n{{ ('x'|upper).nope() }}", Errc::kTemplateError, "template line 2, column ");
+  check_error("{{ nope('x') }}", Errc::kTemplateError);
+}
+
+TEST_CASE("CH-05: nothing is dropped silently", "[jinja]") {
+  CHECK(output("{% raw %}{{ x }}{% y %}{% endraw %}") == "{{ x }}{% y %}");
+  CHECK(output("{% set x %}a{{ 1 }}{% endset %}{{ x }}{% filter upper %}b{{ x }}{% endfilter %}") == "a1BA1");
+  check_error("{% include 'x' %}", Errc::kUnsupported);
+  check_error("{{ 1 is nope }}", Errc::kTemplateError, "nope");
+  check_error("{{ raise_exception('no') }}", Errc::kTemplateError, "raise_exception: no");
+  check_error("{% nope %}", Errc::kTemplateError, "nope");
+  check_error("{% cache 'x' %}{% endcache %}", Errc::kTemplateError, "cache");
+  check_error("{{ 1|nope }}", Errc::kTemplateError, "nope");
+}
+
 TEST_CASE("unknown filters and tests fail where they are reached", "[jinja]") {
   check_error("{{ 1|nope }}", Errc::kTemplateError, "no filter named 'nope'");
   CHECK(output("{% if false %}{{ 1|nope }}{{ 1 is nope }}{% endif %}ok") == "ok");

@@ -1,5 +1,5 @@
-// Checkpoints whose container is sound and whose meaning is not: cases G080 to G097 of the malformed-file list
-// (docs/reference/errors.md).
+// Checkpoints whose container is sound and whose meaning is not: cases G080 to G098 and C04 to C14 of the
+// malformed-file list (docs/reference/errors.md).
 #include <corbel/checkpoint/safetensors_writer.hpp>
 #include <corbel/impl/models/config_types.ipp>
 
@@ -121,7 +121,8 @@ TEST_CASE("hyper-parameters outside their domain are refused with their key", "[
        "rope.scaling.type"},
       {"a recurrent family", set("general.architecture", MetaValue::from_string("mamba2")), Errc::kUnsupported,
        "recurrent mixer Mamba2"},
-      {"an adapter", set("general.type", MetaValue::from_string("adapter")), Errc::kUnsupported, "changes to another"},
+      {"G109 an adapter, which is no model", set("general.type", MetaValue::from_string("adapter")), Errc::kUnsupported,
+       "changes to another"},
       {"figures", set("general.type", MetaValue::from_string("imatrix")), Errc::kUnsupported, "figures for quantizing"},
       {"a projector", set("general.type", MetaValue::from_string("mmproj")), Errc::kUnsupported, "images or sounds"},
       {"a projector", set("general.architecture", MetaValue::from_string("clip")), Errc::kUnsupported, "images or"},
@@ -238,6 +239,8 @@ struct TinyFolder {
       {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"max_position_embeddings", 64}, {"rms_norm_eps", 1e-5},
       {"rope_theta", 10000.0},    {"vocab_size", 40},         {"tie_word_embeddings", true}};
   std::string without;  // the tensor that is left out
+  std::string retyped;  // the tensor that has `type`, and bytes of zero
+  const char* type = "F32";
 
   Files files() const {
     SafetensorsWriter writer;
@@ -248,7 +251,12 @@ struct TinyFolder {
       const std::vector<float> values = TinyModel::random(count, seed++, 0.3f);
       std::vector<std::byte> bytes(values.size() * 4);
       std::memcpy(bytes.data(), values.data(), bytes.size());
-      if (name != without) REQUIRE(writer.add_tensor(name, shape, "F32", std::move(bytes)).ok());
+      if (name == retyped) {
+        const std::size_t width = std::string_view(type) == "I64" ? 8 : std::string_view(type) == "BF16" ? 2 : 1;
+        REQUIRE(writer.add_tensor(name, shape, type, std::vector<std::byte>(count * width)).ok());
+      } else if (name != without) {
+        REQUIRE(writer.add_tensor(name, shape, "F32", std::move(bytes)).ok());
+      }
     };
     add("model.embed_tokens.weight", {40, 32});
     add("model.norm.weight", {32});
@@ -284,83 +292,103 @@ TEST_CASE("a sound tiny folder loads", "[malformed]") { CHECK(TinyFolder().load(
 TEST_CASE("config.json outside its domain is refused with its key", "[malformed]") {
   using nlohmann::json;
   struct ConfigChange {
+    const char* id;  // in the list of malformed files; empty: a case of our own
     const char* key;
     json value;  // null: the key is taken away
     Errc expected;
     const char* place;
   };
   const ConfigChange changes[] = {
-      {"model_type", nullptr, Errc::kMissingKey, "model_type"},
-      {"model_type", 7, Errc::kTypeMismatch, "model_type"},
-      {"model_type", "lamma", Errc::kUnsupported, "nearest known family is \"llama\""},
-      {"model_type", "qwen3_next", Errc::kUnsupported, "recurrent mixer gated delta net"},
-      {"layer_types", {"full_attention", "linear_attention"}, Errc::kUnsupported, "recurrent mixer"},
-      {"layer_types", {"full_attention"}, Errc::kShapeMismatch, "layer_types"},
-      {"layer_types", {"full_attention", "spiral"}, Errc::kUnsupported, "spiral"},
-      {"layer_types", {1, 2}, Errc::kTypeMismatch, "layer_types"},
-      {"num_hidden_layers", nullptr, Errc::kMissingKey, "num_hidden_layers"},
-      {"num_hidden_layers", 0, Errc::kBadValue, "num_hidden_layers"},
-      {"num_hidden_layers", -1, Errc::kBadValue, "num_hidden_layers"},
-      {"num_hidden_layers", 3, Errc::kMissingTensor, "model.layers.2.input_layernorm.weight"},
-      {"num_hidden_layers", 1u << 31, Errc::kLimitExceeded, "num_hidden_layers"},
-      {"num_hidden_layers", "2", Errc::kTypeMismatch, "num_hidden_layers"},
-      {"num_attention_heads", nullptr, Errc::kMissingKey, "num_attention_heads"},
-      {"num_attention_heads", 0, Errc::kBadValue, "num_attention_heads"},
-      {"num_key_value_heads", 3, Errc::kBadValue, "num_key_value_heads"},
-      {"hidden_size", 33, Errc::kBadValue, "hidden_size"},
-      {"hidden_size", 64, Errc::kShapeMismatch, "embed_tokens"},
-      {"head_dim", 0, Errc::kBadValue, "head_dim"},
-      {"head_dim", 7, Errc::kBadValue, "rotary_dim"},
-      {"rms_norm_eps", 0, Errc::kBadValue, "rms_norm_eps"},
-      {"rms_norm_eps", "small", Errc::kTypeMismatch, "rms_norm_eps"},
-      {"rope_theta", -1, Errc::kBadValue, "rope_theta"},
-      {"rope_theta", 1e-30, Errc::kBadValue, "base"},
-      {"rope_scaling", {{"type", "spiral"}, {"factor", 2.0}}, Errc::kUnsupported, "spiral"},
-      {"rope_scaling", {{"type", "linear"}, {"factor", 0}}, Errc::kBadValue, "factor"},
-      {"rope_scaling",
+      {"C10", "model_type", nullptr, Errc::kMissingKey, "model_type"},
+      {"C10", "model_type", 7, Errc::kTypeMismatch, "model_type"},
+      {"C10", "model_type", "lamma", Errc::kUnsupported, "nearest known family is \"llama\""},
+      {"C10", "model_type", "qwen3_next", Errc::kUnsupported, "recurrent mixer gated delta net"},
+      {"", "layer_types", {"full_attention", "linear_attention"}, Errc::kUnsupported, "recurrent mixer"},
+      {"", "layer_types", {"full_attention"}, Errc::kShapeMismatch, "layer_types"},
+      {"", "layer_types", {"full_attention", "spiral"}, Errc::kUnsupported, "spiral"},
+      {"", "layer_types", {1, 2}, Errc::kTypeMismatch, "layer_types"},
+      {"C06", "num_hidden_layers", nullptr, Errc::kMissingKey, "num_hidden_layers"},
+      {"C06", "num_hidden_layers", 0, Errc::kBadValue, "num_hidden_layers"},
+      {"C06", "num_hidden_layers", -1, Errc::kBadValue, "num_hidden_layers"},
+      {"C06", "num_hidden_layers", 3, Errc::kMissingTensor, "model.layers.2.input_layernorm.weight"},
+      {"C06", "num_hidden_layers", 1u << 31, Errc::kLimitExceeded, "num_hidden_layers"},
+      {"C06", "num_hidden_layers", "2", Errc::kTypeMismatch, "num_hidden_layers"},
+      {"C05", "num_attention_heads", nullptr, Errc::kMissingKey, "num_attention_heads"},
+      {"C05", "num_attention_heads", 0, Errc::kBadValue, "num_attention_heads"},
+      {"C05", "num_key_value_heads", 3, Errc::kBadValue, "num_key_value_heads"},
+      {"C04", "hidden_size", 33, Errc::kBadValue, "hidden_size"},
+      {"C04", "hidden_size", 64, Errc::kShapeMismatch, "embed_tokens"},
+      {"C05", "head_dim", 0, Errc::kBadValue, "head_dim"},
+      {"C05", "head_dim", 7, Errc::kBadValue, "rotary_dim"},
+      {"C14", "rms_norm_eps", 0, Errc::kBadValue, "rms_norm_eps"},
+      {"C14", "rms_norm_eps", "small", Errc::kTypeMismatch, "rms_norm_eps"},
+      {"C08", "rope_theta", -1, Errc::kBadValue, "rope_theta"},
+      {"C08", "rope_theta", 1e-30, Errc::kBadValue, "base"},
+      {"C08", "rope_scaling", {{"type", "spiral"}, {"factor", 2.0}}, Errc::kUnsupported, "spiral"},
+      {"C08", "rope_scaling", {{"type", "linear"}, {"factor", 0}}, Errc::kBadValue, "factor"},
+      {"C08",
+       "rope_scaling",
        {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {1.0}}},
        Errc::kBadValue,
        "longrope"},
-      {"rope_scaling",
+      {"C08",
+       "rope_scaling",
        {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0}, {"high_freq_factor", 1.0}},
        Errc::kBadValue,
        "high_freq_factor"},
-      {"vocab_size", 41, Errc::kShapeMismatch, "vocab_size"},
-      {"tie_word_embeddings", false, Errc::kMissingTensor, "lm_head.weight"},
-      {"tie_word_embeddings", 1, Errc::kTypeMismatch, "tie_word_embeddings"},
-      {"hidden_act", "wave", Errc::kUnsupported, "wave"},
-      {"num_local_experts", 4, Errc::kMissingKey, "num_experts_per_tok"},
-      {"num_local_experts", 1u << 20, Errc::kLimitExceeded, "num_local_experts"},
-      {"max_position_embeddings", 0, Errc::kBadValue, "max_position_embeddings"},
-      // C04 to C11, C14
-      {"hidden_size", 0, Errc::kBadValue, "hidden_size"},
-      {"hidden_size", -1, Errc::kBadValue, "hidden_size"},
-      {"hidden_size", std::uint64_t{1} << 63, Errc::kLimitExceeded, "hidden_size"},
-      {"hidden_size", 1e308, Errc::kTypeMismatch, "hidden_size"},
-      {"hidden_size", "4096", Errc::kTypeMismatch, "hidden_size"},
-      {"hidden_size", 4096.5, Errc::kTypeMismatch, "hidden_size"},
-      {"num_hidden_layers", 1000000000, Errc::kLimitExceeded, "num_hidden_layers"},
-      {"rope_scaling", {{"type", "linear"}, {"factor", "2"}}, Errc::kTypeMismatch, "config.json: rope_scaling.factor"},
-      {"rope_scaling", {{"type", 7}}, Errc::kTypeMismatch, "config.json: rope_scaling.type"},
-      {"rope_scaling", "linear", Errc::kTypeMismatch, "config.json: rope_scaling"},
-      {"rope_parameters", {{"full_attention", 5}}, Errc::kTypeMismatch, "config.json: rope_parameters.full_attention"},
-      {"sliding_window", "4096", Errc::kTypeMismatch, "sliding_window"},
-      {"attention_bias", "no", Errc::kTypeMismatch, "attention_bias"},
-      {"text_config", {1}, Errc::kTypeMismatch, "config.json: text_config"},
-      {"text_config", {{"rms_norm_eps", "x"}}, Errc::kTypeMismatch, "config.json: text_config.rms_norm_eps"},
-      {"architectures", 7, Errc::kTypeMismatch, "architectures"},
-      {"architectures", {"LlamaForSequenceClassification"}, Errc::kUnsupported, "architectures[0]"},
-      {"quantization_config", 7, Errc::kTypeMismatch, "config.json: quantization_config"},
-      {"quantization_config", {{"quant_method", "bitnet"}}, Errc::kUnsupported, "bitnet"},
-      {"rms_norm_eps", "1e-5", Errc::kTypeMismatch, "rms_norm_eps"},
-      {"bos_token_id", "1", Errc::kTypeMismatch, "config.json: bos_token_id"},
-      {"bos_token_id", -2, Errc::kVocabInvalid, "config.json: bos_token_id"},
-      {"eos_token_id", {1, "2"}, Errc::kTypeMismatch, "config.json: eos_token_id"},
-      {"eos_token_id", std::uint64_t{1} << 63, Errc::kVocabInvalid, "config.json: eos_token_id"},
-      {"pad_token_id", true, Errc::kTypeMismatch, "config.json: pad_token_id"},
+      {"C07", "vocab_size", 41, Errc::kShapeMismatch, "vocab_size"},
+      {"C14", "tie_word_embeddings", false, Errc::kMissingTensor, "lm_head.weight"},
+      {"C14", "tie_word_embeddings", 1, Errc::kTypeMismatch, "tie_word_embeddings"},
+      {"", "hidden_act", "wave", Errc::kUnsupported, "wave"},
+      {"", "num_local_experts", 4, Errc::kMissingKey, "num_experts_per_tok"},
+      {"", "num_local_experts", 1u << 20, Errc::kLimitExceeded, "num_local_experts"},
+      {"", "max_position_embeddings", 0, Errc::kBadValue, "max_position_embeddings"},
+      {"C04", "hidden_size", 0, Errc::kBadValue, "hidden_size"},
+      {"C04", "hidden_size", -1, Errc::kBadValue, "hidden_size"},
+      {"C04", "hidden_size", std::uint64_t{1} << 63, Errc::kLimitExceeded, "hidden_size"},
+      {"C04", "hidden_size", 1e308, Errc::kTypeMismatch, "hidden_size"},
+      {"C04", "hidden_size", "4096", Errc::kTypeMismatch, "hidden_size"},
+      {"C04", "hidden_size", 4096.5, Errc::kTypeMismatch, "hidden_size"},
+      {"C06", "num_hidden_layers", 1000000000, Errc::kLimitExceeded, "num_hidden_layers"},
+      {"C08",
+       "rope_scaling",
+       {{"type", "linear"}, {"factor", "2"}},
+       Errc::kTypeMismatch,
+       "config.json: rope_scaling.factor"},
+      {"C08", "rope_scaling", {{"type", 7}}, Errc::kTypeMismatch, "config.json: rope_scaling.type"},
+      {"C08", "rope_scaling", "linear", Errc::kTypeMismatch, "config.json: rope_scaling"},
+      {"C08",
+       "rope_parameters",
+       {{"full_attention", 5}},
+       Errc::kTypeMismatch,
+       "config.json: rope_parameters.full_attention"},
+      {"C09", "sliding_window", "4096", Errc::kTypeMismatch, "sliding_window"},
+      {"", "attention_bias", "no", Errc::kTypeMismatch, "attention_bias"},
+      {"", "text_config", {1}, Errc::kTypeMismatch, "config.json: text_config"},
+      {"", "text_config", {{"rms_norm_eps", "x"}}, Errc::kTypeMismatch, "config.json: text_config.rms_norm_eps"},
+      {"C10", "architectures", 7, Errc::kTypeMismatch, "architectures"},
+      {"C10", "architectures", {"LlamaForSequenceClassification"}, Errc::kUnsupported, "architectures[0]"},
+      {"C11", "quantization_config", 7, Errc::kTypeMismatch, "config.json: quantization_config"},
+      {"C11", "quantization_config", {{"quant_method", "bitnet"}}, Errc::kUnsupported, "bitnet"},
+      {"C14", "rms_norm_eps", "1e-5", Errc::kTypeMismatch, "rms_norm_eps"},
+      {"C13", "bos_token_id", "1", Errc::kTypeMismatch, "config.json: bos_token_id"},
+      {"C13", "bos_token_id", -2, Errc::kVocabInvalid, "config.json: bos_token_id"},
+      {"C13", "eos_token_id", {1, "2"}, Errc::kTypeMismatch, "config.json: eos_token_id"},
+      {"C13", "eos_token_id", std::uint64_t{1} << 63, Errc::kVocabInvalid, "config.json: eos_token_id"},
+      {"C05", "num_attention_heads", -1, Errc::kBadValue, "num_attention_heads"},
+      {"C05", "num_key_value_heads", 0, Errc::kBadValue, "num_key_value_heads"},
+      {"C05", "num_key_value_heads", 8, Errc::kBadValue, "num_key_value_heads"},
+      {"C07", "vocab_size", 39, Errc::kShapeMismatch, "vocab_size"},
+      {"C08", "rope_scaling", {{"type", "linear"}, {"factor", -2}}, Errc::kBadValue, "factor"},
+      {"C08", "rope_scaling", {{"type", "yarn"}}, Errc::kMissingKey, "factor"},
+      {"C09", "sliding_window", -1, Errc::kBadValue, "sliding_window"},
+      {"C09", "sliding_window", std::uint64_t{1} << 40, Errc::kLimitExceeded, "sliding_window"},
+      {"C10", "architectures", {7}, Errc::kTypeMismatch, "architectures"},
+      {"C10", "architectures", {"NosuchForCausalLM"}, Errc::kUnsupported, "architectures"},
+      {"C13", "pad_token_id", true, Errc::kTypeMismatch, "config.json: pad_token_id"},
   };
   for (const ConfigChange& change : changes) {
-    INFO(change.key << " = " << change.value.dump());
+    INFO(change.id << " " << change.key << " = " << change.value.dump());
     TinyFolder folder;
     if (change.value.is_null()) {
       folder.config.erase(change.key);
@@ -379,6 +407,26 @@ TEST_CASE("config.json outside its domain is refused with its key", "[malformed]
     const Status status = folder.load();
     CHECK(status.code() == Errc::kMissingTensor);
     CHECK(status.message().find(name) != std::string_view::npos);
+  }
+}
+
+TEST_CASE("S35: weights of types that are no weights are refused by name", "[malformed]") {
+  for (const char* name : {"model.norm.weight", "model.layers.1.mlp.up_proj.weight", "model.embed_tokens.weight"}) {
+    for (const char* type : {"BF16", "F8_E4M3", "F8_E5M2", "I64", "I8", "BOOL"}) {
+      CAPTURE(name, type);
+      TinyFolder folder;
+      folder.retyped = name;
+      folder.type = type;
+      const Status status = folder.load();
+      CAPTURE(std::string(status.message()));
+      if (std::string_view(type) == "BF16") {
+        CHECK(status.ok());
+        continue;
+      }
+      CHECK(status.code() == Errc::kUnsupported);
+      CHECK(status.message().find(name) != std::string_view::npos);
+      CHECK(status.message().find(type) != std::string_view::npos);
+    }
   }
 }
 

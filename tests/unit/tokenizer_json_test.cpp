@@ -117,7 +117,7 @@ TEST_CASE("tokenizer.json: tokenizers of published shapes give the reference's i
   CHECK(count >= 29 * 40);
 }
 
-TEST_CASE("tokenizer.json: message content never becomes a control token", "[tokenizer][hf]") {
+TEST_CASE("tokenizer.json: CH-07, TOK-11: message content never becomes a control token", "[tokenizer][hf]") {
   for (const char* name : kFamilies) {
     const Tokenizer tokenizer = load(family_json(name)).value();
     CAPTURE(name);
@@ -138,7 +138,7 @@ TEST_CASE("tokenizer.json: message content never becomes a control token", "[tok
   }
 }
 
-TEST_CASE("tokenizer.json: ids out of range, holes, and random ids decode or fail cleanly", "[tokenizer][hf]") {
+TEST_CASE("tokenizer.json: K18: ids out of range, holes, and random ids decode or fail cleanly", "[tokenizer][hf]") {
   std::mt19937 random(5);
   for (const char* name : kFamilies) {
     const Tokenizer tokenizer = load(family_json(name)).value();
@@ -420,7 +420,7 @@ TEST_CASE("tokenizer.json: every truncation and every changed byte is an error o
   CHECK(loads > 100);
 }
 
-TEST_CASE("tokenizer.json: two thousand added tokens that are prefixes of each other", "[tokenizer][hf]") {
+TEST_CASE("tokenizer.json: K08: two thousand added tokens that are prefixes of each other", "[tokenizer][hf]") {
   std::string list;
   std::string piece;
   for (int at = 0; at < 2000; ++at) {
@@ -566,8 +566,8 @@ TEST_CASE("tokenizer.json: K17: time is linear in a text that begins long pieces
   const std::string run(kPiece - 1, 'a');
   const auto added = [&](std::string_view flags) {
     return change(kBpe, R"({"id":6,"content":"<x>","special":false})",
-                  R"({"id":1,"content":"a","special":false},{"id":6,"content":")" + run + "b\",\"special\":" +
-                      std::string(flags) + "}");
+                  R"({"id":1,"content":"a","special":false},{"id":6,"content":")" + run +
+                      "b\",\"special\":" + std::string(flags) + "}");
   };
   const auto normalizing = [](std::string json) {
     return change(std::move(json), "\"normalizer\":null", R"("normalizer":{"type":"Lowercase"})");

@@ -29,7 +29,7 @@ void check_error(const Metadata& metadata, Errc code, std::string_view place) {
 
 }  // namespace
 
-TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
+TEST_CASE("vocabularies that contradict themselves: G098 to G106", "[tokenizer][malformed]") {
   const Spec spec = sentence_piece();
   const std::size_t size = spec.tokens.size();
   const auto with = [](Metadata metadata, const char* key, MetaValue value) {
@@ -49,7 +49,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
   REQUIRE(Tokenizer::from_metadata(llama).ok());
   REQUIRE(Tokenizer::from_metadata(gpt2).ok());
 
-  SECTION("keys that are absent or of another type") {
+  SECTION("G098: keys that are absent or of another type") {
     check_error(without(llama, "tokenizer.ggml.model"), Errc::kMissingKey, "tokenizer.ggml.model");
     check_error(with(llama, "tokenizer.ggml.model", MetaValue::from_uint(1)), Errc::kTypeMismatch,
                 "tokenizer.ggml.model");
@@ -63,7 +63,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
     check_error(with(llama, "tokenizer.ggml.add_bos_token", MetaValue::from_string("yes")), Errc::kTypeMismatch,
                 "add_bos_token");
   }
-  SECTION("scores") {
+  SECTION("G099, GG-09: scores") {
     const std::vector<std::byte> bytes(size);
     check_error(without(llama, kScores), Errc::kMissingKey, kScores);
     check_error(with(llama, kScores, MetaValue::from_bytes(corbel::MetaType::kU8, bytes)), Errc::kTypeMismatch,
@@ -74,7 +74,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
     scores[7] = std::numeric_limits<float>::quiet_NaN();
     check_error(with(llama, kScores, MetaValue::from_floats(scores)), Errc::kBadValue, "scores[7]");
   }
-  SECTION("types") {
+  SECTION("G100: types") {
     std::vector<std::int32_t> types(size - 1, kNormal);
     check_error(with(llama, kTypes, MetaValue::from_ints(types)), Errc::kShapeMismatch, kTypes);
     types = spec.types;
@@ -85,7 +85,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
     check_error(with(llama, kTypes, MetaValue::from_floats(spec.scores)), Errc::kTypeMismatch, kTypes);
     CHECK(Tokenizer::from_metadata(without(gpt2, kTypes)).ok());  // all normal then
   }
-  SECTION("special ids") {
+  SECTION("G101: special ids") {
     for (const char* key : {"bos", "eos", "unknown", "padding", "eot", "eom"}) {
       const std::string name = std::string("tokenizer.ggml.") + key + "_token_id";
       for (const std::uint64_t bad : {std::uint64_t{size}, std::uint64_t{0xFFFFFFFF}}) {
@@ -96,7 +96,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
       CHECK(Tokenizer::from_metadata(with(llama, name.c_str(), MetaValue::from_uint(size - 1))).ok());
     }
   }
-  SECTION("merges") {
+  SECTION("G102: merges") {
     for (const char* bad : {"ab", "a ", " b", "a b c", "", " ", "a  b"}) {
       const std::vector<std::string> merges = {"a a", bad};
       check_error(with(gpt2, kMerges, MetaValue::from_strings(merges)), Errc::kVocabInvalid, "merges[1]");
@@ -109,12 +109,21 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
         Tokenizer::from_metadata(with(gpt2, kMerges, MetaValue::from_strings(no_result))).value();
     CHECK(encode(tokenizer, "abb").size() == 3);
     CHECK(encode(tokenizer, "aab").size() == 2);
+    const std::vector<std::string> many(corbel::text::kMaxMerges + 1, "a a");
+    check_error(with(gpt2, kMerges, MetaValue::from_strings(many)), Errc::kLimitExceeded, kMerges);
   }
-  SECTION("byte pieces") {
+  SECTION("G103, GG-11: byte pieces") {
     for (const char* bad : {"<0x-1>", "<0xZZ>", "<0x1>", "<0x 1>", "<0X41>", "<0x4a>", "<0x041>", ""}) {
       Spec changed = spec;
       changed.tokens[3 + 0x41] = bad;
       check_error(changed.metadata(), Errc::kVocabInvalid, "tokens[68]");
+    }
+    // A piece of another type is only text, whatever it looks like.
+    for (const char* text : {"<0x-1>", "<0xZZ>", "<0x100>"}) {
+      Spec plain = spec;
+      const TokenId id = plain.add(text, kUserDefined);
+      CHECK(encode(make(plain), text).back() == id);
+      CHECK(decode(make(plain), {id}) == text);
     }
     Spec missing = spec;
     missing.types[3 + 0x41] = kNormal;
@@ -124,7 +133,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
     nothing.add("a");
     check_error(nothing.metadata(), Errc::kVocabInvalid, "neither");
   }
-  SECTION("kinds that are not known") {
+  SECTION("G106: kinds that are not known") {
     for (const char* kind : {"rwkv", "plamo2", ""}) {
       check_error(with(llama, "tokenizer.ggml.model", MetaValue::from_string(kind)), Errc::kUnsupported,
                   "'" + std::string(kind) + "'");
@@ -139,7 +148,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
                 "'no-such-pre'");
     CHECK(Tokenizer::from_metadata(without(gpt2, "tokenizer.ggml.pre")).ok());  // GPT-2's then
   }
-  SECTION("unigram and WordPiece") {
+  SECTION("G099, G104: unigram and WordPiece") {
     Spec changed = spec;
     changed.model = "t5";
     const Metadata t5 = with(changed.metadata(), kScores, MetaValue::from_floats(spec.scores));
@@ -156,6 +165,22 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
       const std::vector<std::byte> map(bytes, std::byte{0xFF});
       check_error(with(t5, kMap, MetaValue::from_bytes(corbel::MetaType::kU8, map)), Errc::kVocabInvalid, "t5");
     }
+    // A trie of one unit that points at a text behind the end of the texts.
+    std::vector<std::byte> outside(4 + 4 * 256 + 2);
+    outside[1] = std::byte{4};
+    for (std::size_t at = 4; at + 4 <= outside.size(); at += 4) {
+      outside[at] = std::byte{0xFF};  // every unit: a leaf, offset far away
+      outside[at + 1] = std::byte{0xFF};
+      outside[at + 2] = std::byte{0xFF};
+      outside[at + 3] = std::byte{0x7F};
+    }
+    const corbel::Result<Tokenizer> mapped =
+        Tokenizer::from_metadata(with(t5, kMap, MetaValue::from_bytes(corbel::MetaType::kU8, outside)));
+    if (mapped.ok()) {
+      CHECK(decode(*mapped, encode(*mapped, "aa")).size() <= 8);
+    } else {
+      CHECK(mapped.status().code() == Errc::kVocabInvalid);
+    }
     check_error(with(t5, kMap, MetaValue::from_string("x")), Errc::kTypeMismatch, kMap);
     changed.model = "bert";
     const Metadata bert = changed.metadata();
@@ -166,7 +191,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
       check_error(with(bert, name.c_str(), MetaValue::from_string("1")), Errc::kTypeMismatch, name);
     }
   }
-  SECTION("sizes") {
+  SECTION("G105: sizes") {
     for (const std::size_t bytes : {std::size_t{65535}, std::size_t{65536}, std::size_t{65537}}) {
       Spec changed = byte_level();
       changed.add(std::string(bytes, 'q'), kControl);
@@ -177,7 +202,7 @@ TEST_CASE("vocabularies that contradict themselves", "[tokenizer][malformed]") {
       }
     }
   }
-  SECTION("the same text twice, and no text") {
+  SECTION("G105: the same text twice, and no text") {
     Spec changed = byte_level();
     const TokenId again = changed.add("hello");
     const TokenId none = changed.add("");

@@ -78,6 +78,9 @@ TEST_CASE("gpt-2 words", "[pretokenizer]") {
 }
 
 TEST_CASE("smollm and starcoder cut single digits out first", "[pretokenizer]") {
+  // TOK-07: two newlines before a word are two words, as they are two ids in the reference.
+  CHECK(words("command-r", "\nThis is a sentence.\n\n### Sentence\n") ==
+        Words{"\n", "This", " is", " a", " sentence", ".", "\n", "\n", "###", " Sentence", "\n"});
   for (const char* name : {"smollm", "starcoder", "refact", "command-r"}) {
     CHECK(words(name, "a 12b") == Words{"a", " ", "1", "2", "b"});
     CHECK(words(name, "\xC2\xBD's") == Words{"\xC2\xBD", "'s"});
