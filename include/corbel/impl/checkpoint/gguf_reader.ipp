@@ -90,7 +90,7 @@ inline constexpr std::uint64_t kMinKeyRecord = 8 + 1 + 4 + 1;
 inline constexpr std::uint64_t kMinTensorRecord = 8 + 1 + 4 + 8 + 4 + 8;
 inline constexpr std::uint32_t kMaxDims = 4;
 
-inline std::string quoted(std::string_view text) { return "\"" + printable(text, 100) + "\""; }
+inline std::string in_quotes(std::string_view text) { return "\"" + printable(text, 100) + "\""; }
 
 // True where the text has a character that could change what a terminal or a log shows.
 inline bool has_control(std::string_view text) noexcept {
@@ -126,7 +126,7 @@ class GgufParser {
     const auto present = static_cast<std::size_t>(std::min<std::uint64_t>(kMagic.size(), reader_.size()));
     CORBEL_ASSIGN_OR_RETURN(const std::string magic, reader_.text(present, "magic"));
     if (magic != kMagic.substr(0, present)) {
-      return {Errc::kBadMagic, "not a GGUF file: it starts with " + quoted(magic) + ", expected \"GGUF\""};
+      return {Errc::kBadMagic, "not a GGUF file: it starts with " + in_quotes(magic) + ", expected \"GGUF\""};
     }
     CORBEL_RETURN_IF_ERROR(reader_.expect(kMagic.size() - present, 1, "magic"));
     CORBEL_ASSIGN_OR_RETURN(head_.version, reader_.number<std::uint32_t>("version"));
@@ -156,7 +156,7 @@ class GgufParser {
                     place + ": " + std::to_string(length) + " bytes, the limit is " + std::to_string(limit));
     }
     CORBEL_ASSIGN_OR_RETURN(std::string name, reader_.text(length, what));
-    if (!is_utf8(name)) return Status(Errc::kBadUtf8, place + ": " + quoted(name) + " is not valid UTF-8");
+    if (!is_utf8(name)) return Status(Errc::kBadUtf8, place + ": " + in_quotes(name) + " is not valid UTF-8");
     return name;
   }
 
@@ -167,7 +167,7 @@ class GgufParser {
     for (std::uint64_t i = 0; i < count; ++i) {
       const std::uint64_t start = reader_.offset();
       CORBEL_ASSIGN_OR_RETURN(std::string key, read_name("metadata key", limits_.key_bytes));
-      const auto place = [&] { return "metadata key " + quoted(key) + " at byte " + std::to_string(start); };
+      const auto place = [&] { return "metadata key " + in_quotes(key) + " at byte " + std::to_string(start); };
       if (key.find('\0') != std::string::npos) return Status(Errc::kBadUtf8, "a NUL character").with_place(place());
       const Result<std::uint32_t> type = reader_.number<std::uint32_t>("value type");
       if (!type.ok()) return type.status().with_place(place());
@@ -188,11 +188,11 @@ class GgufParser {
     if (value == nullptr) return {};
     if (value->type() != MetaType::kU32) {
       return {Errc::kTypeMismatch,
-              "metadata key " + quoted(kKey) + ": expected type u32, found " + meta_type_name(value->type())};
+              "metadata key " + in_quotes(kKey) + ": expected type u32, found " + meta_type_name(value->type())};
     }
     head_.alignment = *value->as_uint();
     if (std::has_single_bit(head_.alignment) && head_.alignment <= limits_.max_alignment) return {};
-    return {Errc::kBadAlignment, "metadata key " + quoted(kKey) + ": expected a power of two up to " +
+    return {Errc::kBadAlignment, "metadata key " + in_quotes(kKey) + ": expected a power of two up to " +
                                      std::to_string(limits_.max_alignment) + ", found " +
                                      std::to_string(head_.alignment)};
   }
@@ -204,7 +204,8 @@ class GgufParser {
       TensorInfo tensor;
       CORBEL_ASSIGN_OR_RETURN(tensor.name, read_name("tensor name", limits_.tensor_name_bytes));
       Status status = read_tensor(tensor);
-      if (!status.ok()) return status.with_place("tensor " + quoted(tensor.name) + " at byte " + std::to_string(start));
+      if (!status.ok())
+        return status.with_place("tensor " + in_quotes(tensor.name) + " at byte " + std::to_string(start));
       head_.tensors.push_back(std::move(tensor));
     }
     return {};
@@ -276,7 +277,7 @@ class GgufParser {
     const auto twice = std::adjacent_find(order.begin(), order.end(),
                                           [&](auto a, auto b) { return tensors[a].name == tensors[b].name; });
     if (twice == order.end()) return {};
-    return {Errc::kDuplicate, "tensor " + quoted(tensors[*twice].name) + " appears twice (entries " +
+    return {Errc::kDuplicate, "tensor " + in_quotes(tensors[*twice].name) + " appears twice (entries " +
                                   std::to_string(std::min(twice[0], twice[1])) + " and " +
                                   std::to_string(std::max(twice[0], twice[1])) + ")"};
   }
@@ -291,8 +292,8 @@ class GgufParser {
       const std::optional<std::uint64_t> begin = checked_add(head_.data_offset, tensor.offset);
       const std::optional<std::uint64_t> end = begin ? checked_add(*begin, tensor.bytes) : std::nullopt;
       if (!end || !checked_align(*end, head_.alignment)) {
-        return {Errc::kOverflow, "tensor " + quoted(tensor.name) + ": offset " + std::to_string(tensor.offset) + " + " +
-                                     std::to_string(tensor.bytes) + " bytes does not fit in 64 bits"};
+        return {Errc::kOverflow, "tensor " + in_quotes(tensor.name) + ": offset " + std::to_string(tensor.offset) +
+                                     " + " + std::to_string(tensor.bytes) + " bytes does not fit in 64 bits"};
       }
       tensor.offset = *begin;
     }
@@ -315,7 +316,7 @@ class GgufParser {
 
   Status check_neighbours(const TensorInfo* previous, const TensorInfo& tensor, std::uint64_t expected) const {
     if (tensor.offset == expected) return {};
-    const std::string place = "tensor " + quoted(tensor.name) + ": begins at byte " + std::to_string(tensor.offset) +
+    const std::string place = "tensor " + in_quotes(tensor.name) + ": begins at byte " + std::to_string(tensor.offset) +
                               " of the file, expected " + std::to_string(expected);
     if (tensor.offset > expected) {
       if (tensor.offset >= reader_.size()) {
@@ -325,18 +326,18 @@ class GgufParser {
     }
     // Tensors are sorted by offset and the first begins at the data section or after it, so there is a previous one.
     if (previous->bytes > reader_.size() - std::min(reader_.size(), head_.data_offset)) {
-      return {Errc::kSizeMismatch, "tensor " + quoted(previous->name) + ": " + std::to_string(previous->bytes) +
+      return {Errc::kSizeMismatch, "tensor " + in_quotes(previous->name) + ": " + std::to_string(previous->bytes) +
                                        " bytes by its shape and type, more than the file has, and tensor " +
-                                       quoted(tensor.name) + " begins inside it"};
+                                       in_quotes(tensor.name) + " begins inside it"};
     }
-    return {Errc::kOverlap, place + ", the end of tensor " + quoted(previous->name)};
+    return {Errc::kOverlap, place + ", the end of tensor " + in_quotes(previous->name)};
   }
 
   // The end of the last tensor against the end of the file: the alignment tail may be there in full, in part, or not at
   // all.
   Status check_end(std::uint64_t head_end, std::uint64_t end, const TensorInfo* last) {
     if (last != nullptr && end > reader_.size()) {
-      return {Errc::kTruncated, "tensor " + quoted(last->name) + " ends at byte " + std::to_string(end) +
+      return {Errc::kTruncated, "tensor " + in_quotes(last->name) + " ends at byte " + std::to_string(end) +
                                     ", the file has " + std::to_string(reader_.size()) + " bytes"};
     }
     if (reader_.size() <= *checked_align(end, head_.alignment)) return {};
