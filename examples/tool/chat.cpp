@@ -161,6 +161,7 @@ void talk(Partner partner, const Options& options) {
     return;
   }
   const bool person = isatty(STDIN_FILENO) == 1;
+  print_notes();
   if (person) std::fprintf(stderr, "Ctrl-C stops a reply, Ctrl-D ends.\n");
   std::string line;
   for (;;) {
@@ -171,7 +172,7 @@ void talk(Partner partner, const Options& options) {
       answer(partner, line);
     } catch (const std::exception& error) {
       if (!person) throw;  // who reads from a script wants to know
-      std::fprintf(stderr, "corbel: %s\n", error.what());
+      std::fprintf(stderr, "corbel: %s\n", one_line(error.what()).c_str());
     }
   }
   if (person) std::fprintf(stderr, "\n");
@@ -191,7 +192,7 @@ int run_on(const corbel::Model<B>& model, const Options& options) {
     return 0;
   }
   if (!options.system.empty()) throw WorkError("--system: " + options.model + " has no chat template");
-  std::fprintf(stderr, "corbel: %s has no chat template: text is continued as it is\n", options.model.c_str());
+  note(options.model + " has no chat template: text is continued as it is");
   talk(Completer<B>(model, cache, options), options);
   return 0;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <mutex>
 #include <unistd.h>
 
 namespace tool {
@@ -32,12 +33,40 @@ void add_activations(CLI::App& verb, RunOptions& options) {
       ->check(CLI::IsMember({"float", "scheme"}));
 }
 
+namespace {
+
+struct Notes {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+};
+Notes& notes() {
+  static Notes all;
+  return all;
+}
+
+}  // namespace
+
+void note(std::string_view line) {
+  const std::lock_guard<std::mutex> lock(notes().mutex);
+  notes().lines.push_back(one_line(line));
+}
+
+void print_notes() {
+  const std::lock_guard<std::mutex> lock(notes().mutex);
+  for (const std::string& line : notes().lines) std::fprintf(stderr, "corbel: %s\n", line.c_str());
+  notes().lines.clear();
+}
+
+std::string one_line(std::string_view text) { return corbel::detail::printable(text, 4096); }
+
 corbel::Context make_context(const RunOptions& options) {
   corbel::ContextOptions context;
   context.threads = options.threads;
   context.log.write = [](void*, corbel::LogLevel level, std::string_view line) noexcept {
-    if (level < corbel::LogLevel::kWarning) return;
-    std::fprintf(stderr, "corbel: %.*s\n", static_cast<int>(line.size()), line.data());
+    try {
+      if (level >= corbel::LogLevel::kWarning) note(line);
+    } catch (const std::exception&) {  // no memory for it: the work goes on without
+    }
   };
   if (!options.isa.empty()) {
     context.isa = corbel::isa_from_name(options.isa).value();

@@ -79,6 +79,14 @@ std::function<std::string(const std::string&)> number_in(T least, T most) {
 /// "--activations float|scheme", for verbs that run a model.
 void add_activations(CLI::App& verb, RunOptions& options);
 
+/// One line for stderr that is no failure. Lines are held back until the work is done or print_notes() is called: a
+/// verb that fails says one thing, why.
+void note(std::string_view line);
+void print_notes();
+/// `text` as one line that a terminal can show.
+std::string one_line(std::string_view text);
+
+/// Warnings become notes.
 corbel::Context make_context(const RunOptions& options);
 corbel::KvType kv_type(const RunOptions& options);
 /// "--role prompt|generated" as an option of a verb.

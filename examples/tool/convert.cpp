@@ -53,7 +53,7 @@ void run(const Options& options) {
   ProgressBar bar("convert");
   corbel::models::ConvertOptions how;
   if (!options.type.empty()) how.type = find_type(options.type)->dtype;
-  how.say = [](std::string_view line) { std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data()); };
+  how.say = [](std::string_view line) { note(line); };
   how.progress = [&bar](std::uint64_t done, std::uint64_t total) {
     bar.update(done, total);
     return !stopped;
@@ -67,7 +67,7 @@ void run(const Options& options) {
   }
   check(status);
   const corbel::Checkpoint written = corbel::Checkpoint::open(options.out, context).value();
-  print(options.out + ": " + std::to_string(written.tensors().size()) + " tensors, " +
+  print(one_line(options.out) + ": " + std::to_string(written.tensors().size()) + " tensors, " +
         std::to_string(written.file_bytes()) + " bytes\n");
 }
 

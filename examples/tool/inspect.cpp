@@ -292,7 +292,7 @@ std::string print_json(const corbel::Checkpoint& checkpoint, const corbel::Conte
 std::string print_text(const corbel::Checkpoint& checkpoint, const corbel::Context& context, const Options& options) {
   const Summary summary = summarize(checkpoint, context, options);
   const bool gguf = checkpoint.format() == corbel::CheckpointFormat::kGguf;
-  print(checkpoint.name() + ": " +
+  print(one_line(checkpoint.name()) + ": " +
         (gguf ? "GGUF version " + std::to_string(checkpoint.format_version()) : "safetensors") + ", " +
         std::to_string(checkpoint.files().size()) + (checkpoint.files().size() == 1 ? " file, " : " files, ") +
         std::to_string(checkpoint.file_bytes()) + " bytes\n");
@@ -302,7 +302,7 @@ std::string print_text(const corbel::Checkpoint& checkpoint, const corbel::Conte
     for (const Value::Member& member : checkpoint.config()->members()) {
       std::string value = corbel::json::write(member.second);
       if (value.size() > 160) value = std::to_string(value.size()) + " bytes";
-      print("  " + member.first + ": " + value + "\n");
+      print("  " + one_line(member.first) + ": " + value + "\n");
     }
   }
   print("\nmetadata\n");

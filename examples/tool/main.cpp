@@ -12,7 +12,7 @@ namespace {
 
 int fail(int exit_code, std::string_view message) {
   std::fflush(stdout);
-  std::fprintf(stderr, "corbel: %.*s\n", static_cast<int>(message.size()), message.data());
+  std::fprintf(stderr, "corbel: %s\n", tool::one_line(message).c_str());
   return exit_code;
 }
 
@@ -23,7 +23,7 @@ int end_output() {
 }
 
 /// CLI11's messages, on one line.
-std::string one_line(std::string text) {
+std::string without_ends(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
@@ -47,16 +47,17 @@ int run(int argc, char** argv) {
   tool::add_bench(app, action);
   const auto is_asked_for = [&](const CLI::App* verb) { return verb->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_asked_for).empty())
-    return fail(2, "no verb \"" + one_line(argv[1]) + "\" (corbel --help)");
+    return fail(2, "no verb \"" + std::string(argv[1]) + "\" (corbel --help)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     app.exit(help);
     return std::cout.flush() ? end_output() : fail(1, "writing to stdout failed");
   } catch (const CLI::Error& error) {
-    return fail(2, one_line(error.what()) + " (corbel --help, corbel VERB --help)");
+    return fail(2, without_ends(error.what()) + " (corbel --help, corbel VERB --help)");
   }
   action();
+  tool::print_notes();
   return end_output();
 }
 

@@ -66,6 +66,7 @@ corbel::Tokenizer open_tokenizer(const Options& options) {
     };
     const std::string texts[] = {read_file(json.string()), beside("tokenizer_config.json"),
                                  beside("special_tokens_map.json"), beside("generation_config.json")};
+    if (texts[0].empty()) throw WorkError(json.string() + ": the file is empty");
     return corbel::Tokenizer::from_documents({texts[0], texts[1], texts[2], texts[3], {}, {}}).value();
   }
   const corbel::Context context = make_context(options.run);

@@ -39,6 +39,7 @@ template <hal::Backend B = DefaultBackend>
 Result<MemoryPlan> plan_memory(const Checkpoint& checkpoint, const Context& context, const PlanOptions& options = {}) {
   return detail::guard([&]() -> Result<MemoryPlan> {
     CORBEL_ASSIGN_OR_RETURN(const models::ModelSpec spec, models::read_model_spec(checkpoint));
+    CORBEL_RETURN_IF_ERROR(read_generation_defaults(checkpoint).status());
     Tokenizer tokenizer;
     if (detail::has_tokenizer(checkpoint)) {
       CORBEL_ASSIGN_OR_RETURN(tokenizer, Tokenizer::from_checkpoint(checkpoint));

@@ -83,6 +83,7 @@ CORBEL_INLINE Result<Tokenizer> folder_tokenizer(const Checkpoint& checkpoint) {
     if (at >= 4 && !texts[0].empty()) break;
     if (!checkpoint.has_document(kNames[at])) continue;
     CORBEL_ASSIGN_OR_RETURN(texts[at], checkpoint.document(kNames[at]));
+    if (at == 0 && texts[0].empty()) return Status(Errc::kBadJson, "tokenizer.json: the file is empty");
   }
   return Tokenizer::from_documents({texts[0], texts[1], texts[2], texts[3], texts[4], texts[5]});
 }

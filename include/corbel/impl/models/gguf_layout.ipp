@@ -445,6 +445,9 @@ class LayoutPlanner {
     };
     CORBEL_ASSIGN_OR_RETURN(const std::string tokenizer, text("tokenizer.json"));
     CORBEL_ASSIGN_OR_RETURN(const std::string vocab, text("vocab.json"));
+    if (tokenizer.empty() && checkpoint_.has_document("tokenizer.json")) {
+      return {Errc::kBadJson, "tokenizer.json: the file is empty"};
+    }
     if (tokenizer.empty() && vocab.empty()) {
       layout_.metadata.set("tokenizer.ggml.model", MetaValue::from_string("no_vocab"));
       return {};

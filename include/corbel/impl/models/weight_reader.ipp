@@ -6,10 +6,22 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <utility>
 
 CORBEL_NAMESPACE_BEGIN
 namespace models {
+namespace detail {
+
+// What a scheme's scale makes weights of.
+inline bool is_integer(DType dtype) noexcept {
+  constexpr DType kIntegers[] = {DType::kI8,  DType::kI16, DType::kI32, DType::kI64, DType::kU8,
+                                 DType::kU16, DType::kU32, DType::kU64, DType::kBool};
+  return std::find(std::begin(kIntegers), std::end(kIntegers), dtype) != std::end(kIntegers);
+}
+
+}  // namespace detail
+
 CORBEL_INLINE TensorFinder::TensorFinder(const Checkpoint& checkpoint, const Architecture& family)
     : checkpoint_(checkpoint), family_(family), hf_(checkpoint.format() == CheckpointFormat::kSafetensors) {
   if (!hf_) return;
@@ -106,6 +118,11 @@ CORBEL_INLINE StoredTensor WeightReader::plain(const std::string& name, const st
   }
   if (!tensor->supported) {
     fail(Status(Errc::kUnsupported, fmt::format("tensor {}: type {} is not supported", name, tensor->type_name)));
+    return {};
+  }
+  if (detail::is_integer(tensor->dtype)) {
+    fail(Status(Errc::kUnsupported,
+                fmt::format("tensor {}: type {}: integers without a scale are no weights", name, tensor->type_name)));
     return {};
   }
   if (vector && traits(tensor->dtype).block_elements != 1) {
