@@ -1,6 +1,7 @@
 // Vocabularies that contradict themselves: the kind of error, and the key that its message names.
 #include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/error.hpp>
+#include <corbel/text/vocabulary.hpp>
 #include <corbel/tokenizer.hpp>
 
 #include <catch2/catch.hpp>
