@@ -56,6 +56,12 @@ output_has() {
   if grep -qE -- "$2" "$work/out"; then passed "$1"; else failed "$1: got $(head -c 200 "$work/out")"; fi
 }
 
+# --- one clear line ----------------------------------------------------------------------------------------------------
+
+fails 1 'no\\x0Afolder/x: cannot be written' "a newline in a path is escaped" inspect "$tiny" --tensor token_embd.weight --out $'no\nfolder/x'
+mkdir "$work/empty" && : > "$work/empty/tokenizer.json"
+fails 1 'tokenizer.json: the file is empty' "an empty tokenizer.json" tokenize "$work/empty"
+
 # --- wrong usage: 2 ----------------------------------------------------------------------------------------------------
 
 fails 2 "subcommand" "no verb"
