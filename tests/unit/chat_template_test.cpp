@@ -233,7 +233,7 @@ TEST_CASE("one template renders in many threads at once", "[chat][threads]") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("chat template: a folder's templates by name, and which file goes first") {
+TEST_CASE("chat template: G107: a folder's templates by name, and which file goes first") {
   using corbel::Errc;
   const corbel::Context context;
   const auto templates = [&](const corbel_test::Files& more) {
