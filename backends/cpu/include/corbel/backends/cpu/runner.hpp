@@ -202,7 +202,7 @@ class Runner {
   /// that of one item, in float operations or so.
   template <class Body>
   void divide(std::size_t count, std::size_t cost, const Body& body) const noexcept {
-    constexpr std::size_t kWorthwhile = 32768;  // some 2 us of vector work: the price of a region
+    constexpr std::size_t kWorthwhile = 12288;  // some 1 us of vector work: twice the price of a region
     constexpr std::size_t kTasksPerThread = 4;
     if (count == 0) return;
     const std::size_t threads = context_.concurrency();

@@ -130,6 +130,18 @@ CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   const __m256 first = _mm256_load_ps(table), second = _mm256_load_ps(table + 8);
   return {look_up_8(first, second, codes.lo), look_up_8(first, second, codes.hi)};
 }
+CORBEL_CPU_INLINE std::int32_t sum_lanes(Ints v) {
+  const __m256i eight = _mm256_add_epi32(v.lo, v.hi);
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+CORBEL_CPU_INLINE std::int32_t max_lanes(Ints v) {
+  const __m256i eight = _mm256_max_epi32(v.lo, v.hi);
+  const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
 CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v.lo);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), v.hi);

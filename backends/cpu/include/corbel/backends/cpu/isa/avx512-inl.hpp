@@ -103,6 +103,18 @@ CORBEL_CPU_INLINE Ints load_i8(const void* p) {
 CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   return {_mm512_permutexvar_ps(codes.v, _mm512_load_ps(table))};
 }
+CORBEL_CPU_INLINE std::int32_t sum_lanes(Ints v) {
+  const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(v.v), _mm512_extracti64x4_epi64(v.v, 1));
+  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+CORBEL_CPU_INLINE std::int32_t max_lanes(Ints v) {
+  const __m256i eight = _mm256_max_epi32(_mm512_castsi512_si256(v.v), _mm512_extracti64x4_epi64(v.v, 1));
+  const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
 CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) { _mm512_storeu_si512(p, v.v); }
 CORBEL_CPU_INLINE Ints bits(Floats x) { return {_mm512_castps_si512(x.v)}; }
 CORBEL_CPU_INLINE Floats from_bits(Ints x) { return {_mm512_castsi512_ps(x.v)}; }

@@ -143,6 +143,17 @@ CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   __builtin_memcpy(&v, values, sizeof v);
   return v;
 }
+/// The sum wraps, as that of the other levels does.
+CORBEL_CPU_INLINE std::int32_t sum_lanes(Ints v) {
+  const Int4 four = add4(add4(v.a, v.b), add4(v.c, v.d));
+  const Int4 two = add4(four, Int4{four[2], four[3], four[0], four[1]});
+  return add4(two, Int4{two[1], two[0], two[3], two[2]})[0];
+}
+CORBEL_CPU_INLINE std::int32_t max_lanes(Ints v) {
+  const Int4 four = max4(max4(v.a, v.b), max4(v.c, v.d));
+  const std::int32_t even = four[0] > four[2] ? four[0] : four[2], odd = four[1] > four[3] ? four[1] : four[3];
+  return even > odd ? even : odd;
+}
 CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) { __builtin_memcpy(p, &v, sizeof v); }
 /// The same bits as the other type.
 CORBEL_CPU_INLINE Ints bits(Floats x) { return {(Int4)x.a, (Int4)x.b, (Int4)x.c, (Int4)x.d}; }

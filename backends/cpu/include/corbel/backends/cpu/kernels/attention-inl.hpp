@@ -271,6 +271,12 @@ inline void mix_keys(const AttentionArgs& a, const KvTile& tile, Query* queries,
   }
 }
 
+CORBEL_CPU_INLINE void clear(float* p, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + 16 <= count; i += 16) store(p + i, zero());
+  for (; i < count; ++i) p[i] = 0;
+}
+
 /// The tile that begins at `start`, as far as the positions up to `last` go; subtiles beyond are the last one.
 template <hal::KvType kType>
 CORBEL_CPU_INLINE KvTile find_tile(const AttentionArgs& a, std::int32_t start, std::int32_t last) {
@@ -299,7 +305,7 @@ inline void attend_chunk(const AttentionArgs& a, std::int32_t begin, std::int32_
     first = row.first < first ? row.first : first;
     last = row.last > last ? row.last : last;
     queries[i].seen = {};
-    for (std::size_t d = 0; d < a.value_dim; ++d) queries[i].out[d] = 0;
+    clear(queries[i].out, a.value_dim);
   }
   first = first < begin ? begin : first;
   last = last >= end ? end - 1 : last;
@@ -360,7 +366,7 @@ CORBEL_CPU_INLINE void join_chunk(Softmax& total, float* out, Softmax part, cons
 
 /// A sink is a score without a value.
 CORBEL_CPU_INLINE Softmax begin_softmax(const float* sink, float* out, std::size_t width) {
-  for (std::size_t d = 0; d < width; ++d) out[d] = 0;
+  clear(out, width);
   return sink == nullptr ? Softmax{} : Softmax{*sink, 1.0f};
 }
 

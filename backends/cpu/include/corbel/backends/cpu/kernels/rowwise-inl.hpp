@@ -6,10 +6,7 @@ CORBEL_CPU_INLINE float peak_of(const float* x, std::size_t count) {
   const Ints magnitude_bits = broadcast_int(0x7fffffff);
   Ints highest = broadcast_int(0);
   for (std::size_t i = 0; i < count; i += 16) highest = max(highest, bit_and(bits(load(x + i)), magnitude_bits));
-  std::int32_t lanes[16];
-  store_int(lanes, highest);
-  std::int32_t largest = 0;
-  for (int i = 0; i < 16; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+  const std::int32_t largest = max_lanes(highest);
   float peak;
   __builtin_memcpy(&peak, &largest, sizeof peak);
   return peak;
@@ -36,12 +33,8 @@ inline void quantize_row(const float* x, std::size_t width, std::size_t group, f
     const Ints qb = sub(bits(add(mul(load(x + at + 16), factor), shift)), bits(shift));
     store_int8(out->codes, qa);
     store_int8(out->codes + 16, qb);
-    std::int32_t lanes[16];
     for (int half = 0; half < 2; ++half) {
-      store_int(lanes, half == 0 ? qa : qb);
-      std::uint32_t sum = 0;  // wraps where a NaN made the codes meaningless
-      for (int i = 0; i < 16; ++i) sum += static_cast<std::uint32_t>(lanes[i]);
-      out->sums[half] = static_cast<std::int32_t>(sum);
+      out->sums[half] = sum_lanes(half == 0 ? qa : qb);
       out->scaled_sums[half] = scale * static_cast<float>(out->sums[half]);
     }
     out->scale = scale;
