@@ -50,6 +50,12 @@ CORBEL_CPU_INLINE float decay(float from, float to) {
   return from == to ? 1.0f : first_lane(exp(broadcast(from - to)));
 }
 
+/// The queries' vectors lie in groups of kMaxRows queries, of which the last may have fewer: [head_dim][width].
+CORBEL_CPU_INLINE std::size_t group_width(const AttentionArgs& a, std::size_t first) {
+  const std::size_t left = a.num_rows * a.num_heads - first;
+  return left < kMaxRows ? left : kMaxRows;
+}
+
 /// How many vectors of sums a tile holds beside those of kRows rows: 1, 2 or 4 times as many stay in registers.
 template <std::size_t kRows>
 inline constexpr std::size_t kSumsPerRow = kMaxSums >= 4 * kRows   ? 4
@@ -57,8 +63,8 @@ inline constexpr std::size_t kSumsPerRow = kMaxSums >= 4 * kRows   ? 4
                                                                    : 1;
 
 /// Scores of the kSubtiles subtiles from number `s` on, whose first position is `start`, into the queries' weights.
-/// `next` are the keys that will be read after these; `q` is the first query's column of the queries' vectors, whose
-/// rows lie q_stride apart.
+/// `next` are the keys that will be read after these; `q` is the first query's column in its group, whose rows lie
+/// q_stride apart.
 template <hal::KvType kType, std::size_t kRows, std::size_t kSubtiles>
 CORBEL_CPU_INLINE void score_subtiles(const AttentionArgs& a, const std::byte* const* keys,
                                       const std::byte* const* next, std::int32_t start, std::int32_t s, Query* queries,
@@ -112,8 +118,9 @@ template <hal::KvType kType, std::size_t kRows>
 inline void score_tile(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start, Query* all,
                        std::size_t index) noexcept {
   Query* queries = all + index;
-  const float* q = a.vectors + index;
-  const std::size_t q_stride = a.num_rows * a.num_heads;
+  const std::size_t group = index - index % kMaxRows;
+  const std::size_t q_stride = group_width(a, group);
+  const float* q = a.vectors + group * a.head_dim + index % kMaxRows;
   constexpr auto kWide = static_cast<std::int32_t>(kSumsPerRow<kRows>);
   const std::int32_t begin = queries[0].begin, end = queries[0].end;
   const std::int32_t first_subtile = begin / kSubtileTokens;
@@ -212,34 +219,30 @@ inline void mix_tile(Query* queries, const std::byte* const* subtiles, const std
     mix_columns<kType, kRows, 1>(queries, subtiles, next, stride, d * kBytes, first + d, width - d);
 }
 
-// Any number of queries with the same visible range.
-
-template <hal::KvType kType, std::size_t kRows>
-CORBEL_CPU_INLINE void score_rows(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start,
-                                  Query* queries, std::size_t first, std::size_t count) {
-  std::size_t i = 0;
-  for (; i + kRows <= count; i += kRows)
-    score_tile<kType, kRows>(a, tile, i == 0 ? next : tile, start, queries, first + i);
-  if constexpr (kRows > 1)
-    score_rows<kType, kRows - 1>(a, tile, i == 0 ? next : tile, start, queries, first + i, count - i);
-}
-template <hal::KvType kType, std::size_t kRows>
-CORBEL_CPU_INLINE void mix_rows(Query* queries, const std::byte* const* subtiles, const std::byte* const* next,
-                                std::size_t stride, std::size_t first, std::size_t width, std::size_t count) {
-  std::size_t i = 0;
-  for (; i + kRows <= count; i += kRows)
-    mix_tile<kType, kRows>(queries + i, subtiles, i == 0 ? next : subtiles, stride, first, width);
-  if constexpr (kRows > 1)
-    mix_rows<kType, kRows - 1>(queries + i, subtiles, i == 0 ? next : subtiles, stride, first, width, count - i);
-}
-
-/// Neighbours in the array of queries that see the same positions of a tile.
+/// Neighbours in the array of queries that see the same positions of a tile, of one group of kMaxRows.
 struct QueryRun {
   std::size_t first;
   std::size_t count;
 };
 
-/// mix_rows where values are the first columns of the keys: 16 columns at a time are turned into float32 rows, which
+template <hal::KvType kType, std::size_t kRows = kMaxRows>
+CORBEL_CPU_INLINE void score_run(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start,
+                                 Query* queries, const QueryRun& run) {
+  if constexpr (kRows > 1) {
+    if (run.count < kRows) return score_run<kType, kRows - 1>(a, tile, next, start, queries, run);
+  }
+  score_tile<kType, kRows>(a, tile, next, start, queries, run.first);
+}
+template <hal::KvType kType, std::size_t kRows = kMaxRows>
+CORBEL_CPU_INLINE void mix_run(Query* queries, const QueryRun& run, const std::byte* const* subtiles,
+                               const std::byte* const* next, std::size_t stride, std::size_t first, std::size_t width) {
+  if constexpr (kRows > 1) {
+    if (run.count < kRows) return mix_run<kType, kRows - 1>(queries, run, subtiles, next, stride, first, width);
+  }
+  mix_tile<kType, kRows>(queries + run.first, subtiles, next, stride, first, width);
+}
+
+/// mix_run where values are the first columns of the keys: 16 columns at a time are turned into float32 rows, which
 /// all queries then read.
 template <hal::KvType kType>
 inline void mix_keys(const AttentionArgs& a, const KvTile& tile, Query* queries, const QueryRun* runs,
@@ -266,8 +269,7 @@ inline void mix_keys(const AttentionArgs& a, const KvTile& tile, Query* queries,
       store_transposed(columns + s * kSubtileTokens * 16, rows);
     }
     for (std::size_t i = 0; i < num_runs; ++i)
-      mix_rows<hal::KvType::kF32, kMaxRows>(queries + runs[i].first, subtiles, subtiles, 16 * sizeof(float), d, n,
-                                            runs[i].count);
+      mix_run<hal::KvType::kF32>(queries, runs[i], subtiles, subtiles, 16 * sizeof(float), d, n);
   }
 }
 
@@ -325,7 +327,8 @@ inline void attend_chunk(const AttentionArgs& a, std::int32_t begin, std::int32_
       query.end = row.last - start + 1 < kTileTokens ? row.last - start + 1 : kTileTokens;
       if (query.begin >= query.end) {
         extend = false;
-      } else if (extend && query.begin == queries[i - 1].begin && query.end == queries[i - 1].end) {
+      } else if (extend && i % kMaxRows != 0 && query.begin == queries[i - 1].begin &&
+                 query.end == queries[i - 1].end) {
         ++runs[num_runs - 1].count;
       } else {
         runs[num_runs++] = {i, 1};
@@ -334,11 +337,9 @@ inline void attend_chunk(const AttentionArgs& a, std::int32_t begin, std::int32_
     }
     for (std::size_t i = 0; i < num_runs; ++i) {
       const KvTile& after = i == 0 ? next : tile;
-      score_rows<kType, kMaxRows>(a, tile, after, start, queries, runs[i].first, runs[i].count);
-      if (!values_in_keys) {
-        mix_rows<kType, kMaxRows>(queries + runs[i].first, tile.values, after.values, a.value_dim * kBytes, 0,
-                                  a.value_dim, runs[i].count);
-      }
+      score_run<kType>(a, tile, after, start, queries, runs[i]);
+      if (!values_in_keys)
+        mix_run<kType>(queries, runs[i], tile.values, after.values, a.value_dim * kBytes, 0, a.value_dim);
     }
     if (values_in_keys) mix_keys<kType>(a, tile, queries, runs, num_runs);
     tile = next;
@@ -370,13 +371,16 @@ CORBEL_CPU_INLINE Softmax begin_softmax(const float* sink, float* out, std::size
   return sink == nullptr ? Softmax{} : Softmax{*sink, 1.0f};
 }
 
-/// The queries' vectors as the columns of a.vectors, and what a query needs beside.
+/// Puts the queries' vectors into groups, and what a query needs beside.
 inline void begin_queries(const AttentionArgs& a, Query* queries) noexcept {
   const std::size_t num_queries = a.num_rows * a.num_heads;
   for (std::size_t i = 0; i < num_queries; ++i) {
     const std::size_t head = i % a.num_heads;
     const AttentionRow& row = a.rows[i / a.num_heads];
-    for (std::size_t d = 0; d < a.head_dim; ++d) a.vectors[d * num_queries + i] = row.q[head * a.head_dim + d];
+    const std::size_t group = i - i % kMaxRows, width = group_width(a, group);
+    const float* from = row.q + head * a.head_dim;
+    float* to = a.vectors + group * a.head_dim + i % kMaxRows;
+    for (std::size_t d = 0; d < a.head_dim; ++d, to += width) *to = from[d];
     queries[i].slope = a.slopes == nullptr ? 0.0f : a.slopes[head];
     queries[i].position = row.last;
   }
