@@ -1,11 +1,13 @@
 // corbel bench: speed of prefill and decode, time to the first token, load time and memory.
 //
-// After a short untimed warm-up, each repetition starts with empty sequences. Per sequence of the batch: `depth` tokens
+// After a short untimed warm-up (512 tokens of the prompt, two steps), each repetition starts with empty sequences. Per sequence of the batch: `depth` tokens
 // go in untimed, then `prompt` tokens are timed as prefill; then all sequences decode `gen` tokens together, greedily.
 // TTFT is the time from the first prompt token to the first generated one, of the first sequence. Before the warm-up,
-// one token shows what a program has paid until its first answer: the time since the load began, and the memory.
+// one token shows what a program has paid until its first answer: the time since the load began, and the memory, also at
+// its highest.
 #include <chrono>
-#include <unistd.h>
+#include <cstdlib>
+#include <cstring>
 
 #include "common.hpp"
 
@@ -30,6 +32,7 @@ struct Figures {
   double load_ms = 0;
   double first_token_ms = 0;               // since the load began
   std::uint64_t first_token_resident = 0;  // bytes
+  std::uint64_t first_token_peak = 0;      // bytes
   std::vector<double> prefill;             // tokens/s
   std::vector<double> decode;              // tokens/s over the batch
   std::vector<double> ttft_ms;
@@ -37,13 +40,18 @@ struct Figures {
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Bytes of this process in memory; 0 where the system does not say.
-std::uint64_t resident_bytes() {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/statm", "r"), std::fclose);
-  unsigned long long total = 0, resident = 0;
-  if (!file || std::fscanf(file.get(), "%llu %llu", &total, &resident) != 2) return 0;
-  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+/// A figure of this process in bytes, by its name in /proc/self/status; 0 where the system does not say.
+std::uint64_t process_bytes(const char* name) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/status", "r"), std::fclose);
+  char line[256];
+  while (file && std::fgets(line, sizeof line, file.get()) != nullptr) {
+    if (std::strncmp(line, name, std::strlen(name)) == 0)
+      return std::strtoull(line + std::strlen(name), nullptr, 10) * 1024;
+  }
+  return 0;
 }
+
+std::uint64_t resident_bytes() { return process_bytes("VmRSS:"); }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -76,6 +84,18 @@ std::vector<corbel::TokenId> made_up_ids(std::size_t count, std::uint32_t vocab)
   return ids;
 }
 
+/// Feeds `next`, one token per sequence, and puts the likeliest of what follows in its place, `steps` times.
+template <class B>
+void decode(corbel::Batch<B>& batch, std::span<corbel::Sequence<B>> sequences, std::span<corbel::TokenId> next,
+            std::uint32_t steps) {
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      check(batch.add(sequences[i], next.subspan(i, 1), corbel::Role::kGenerated));
+    const corbel::Logits logits = batch.forward().value();
+    for (std::size_t i = 0; i < sequences.size(); ++i) next[i] = argmax(logits.row(i));
+  }
+}
+
 template <class B>
 void run_once(corbel::Batch<B>& batch, std::span<corbel::Sequence<B>> sequences, std::span<const corbel::TokenId> depth,
               std::span<const corbel::TokenId> prompt, const Options& options, Figures& figures) {
@@ -97,12 +117,7 @@ void run_once(corbel::Batch<B>& batch, std::span<corbel::Sequence<B>> sequences,
   if (options.gen == 0) return;
 
   const Clock::time_point begin = Clock::now();
-  for (std::uint32_t step = 0; step < options.gen; ++step) {
-    for (std::size_t i = 0; i < sequences.size(); ++i)
-      check(batch.add(sequences[i], std::span(next).subspan(i, 1), corbel::Role::kGenerated));
-    const corbel::Logits logits = batch.forward().value();
-    for (std::size_t i = 0; i < sequences.size(); ++i) next[i] = argmax(logits.row(i));
-  }
+  decode(batch, sequences, next, options.gen);
   figures.decode.push_back(static_cast<double>(options.gen) * static_cast<double>(sequences.size()) /
                            seconds_since(begin));
 }
@@ -133,11 +148,14 @@ int run_on(const corbel::Model<B>& model, const Options& options, Clock::time_po
   forward_last<B>(batch, sequences[0], std::span(ids).first(1), 512, corbel::Role::kPrompt);
   figures.first_token_ms = seconds_since(begin) * 1e3;
   figures.first_token_resident = resident_bytes();
+  figures.first_token_peak = process_bytes("VmHWM:");
   sequences[0].clear();
   {
-    // One untimed pass touches all memory.
+    // One untimed pass, with two steps of all sequences.
     const std::span<const corbel::TokenId> warm_up = all.first(std::min<std::size_t>(all.size(), 512));
     if (!warm_up.empty()) forward_last<B>(batch, sequences[0], warm_up, 512, corbel::Role::kPrompt);
+    std::vector<corbel::TokenId> next(sequences.size(), ids.front());
+    decode<B>(batch, sequences, next, std::min(options.gen, 2u));
     ProgressBar bar("bench");
     for (std::uint32_t i = 0; i < options.repeat; ++i) {
       bar.update(i, options.repeat);
@@ -154,6 +172,7 @@ int run_on(const corbel::Model<B>& model, const Options& options, Clock::time_po
                              {"load_ms", Value::number(figures.load_ms)},
                              {"first_token_ms", Value::number(figures.first_token_ms)},
                              {"first_token_resident_bytes", Value::unsigned_integer(figures.first_token_resident)},
+                             {"first_token_peak_bytes", Value::unsigned_integer(figures.first_token_peak)},
                              {"resident_bytes", Value::unsigned_integer(resident_bytes())},
                              {"isa", Value::string(isa)},
                              {"threads", Value::unsigned_integer(threads)}})) +

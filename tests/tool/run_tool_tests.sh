@@ -363,7 +363,7 @@ fails 1 "template" "render: no template at all" render --conversation "$work/tal
 
 succeeds "bench" bench "$tiny" --prompt 16 --gen 4 --depth 8 --batch 2 --repeat 2 --json --threads 1
 spread='\{"median":[0-9.e+-]+,"min":[0-9.e+-]+,"max":[0-9.e+-]+\}'
-output_has "bench: JSON" "^\{\"prefill_tokens_per_s\":$spread,\"decode_tokens_per_s\":$spread,\"ttft_ms\":$spread,\"load_ms\":[0-9.e+-]+,\"first_token_ms\":[0-9.e+-]+,\"first_token_resident_bytes\":[0-9]+,\"resident_bytes\":[0-9]+,\"isa\":\"[a-z0-9]+\",\"threads\":1\}$"
+output_has "bench: JSON" "^\{\"prefill_tokens_per_s\":$spread,\"decode_tokens_per_s\":$spread,\"ttft_ms\":$spread,\"load_ms\":[0-9.e+-]+,\"first_token_ms\":[0-9.e+-]+,\"first_token_resident_bytes\":[0-9]+,\"first_token_peak_bytes\":[0-9]+,\"resident_bytes\":[0-9]+,\"isa\":\"[a-z0-9]+\",\"threads\":1\}$"
 succeeds "bench: text" bench "$tiny" --prompt 8 --gen 0 --repeat 1
 
 # --- real models -------------------------------------------------------------------------------------------------------
