@@ -17,6 +17,7 @@ import os
 import pathlib
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -258,6 +259,7 @@ def measure(args):
     program = compile_tool("limits", args.env)
     sizes = sorted({1 << 20, 64 << 20, 600_000_000} | {m["step_bytes"] for m in result["models"].values() if m["step_bytes"] < 600_000_000})
     failed = set()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for name, path in models.items():
             for round_number in range(args.rounds):
