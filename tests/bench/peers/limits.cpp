@@ -1,17 +1,11 @@
 // What this machine can do: limits [BYTES...] prints one JSON object. Rates are the best of several short runs.
 //
 //   compute   GOP/s or GFLOP/s of one unit from registers alone, on 1 and 2 threads
-//   read      GB/s of reading so many bytes (by default 1 MiB, 64 MiB and 600 MB) again and again, for 1 and 2 threads with 1 and 4 streams each; "gemv" does to each line what
+//   read      GB/s of reading so many bytes (by default 1 MiB, 64 MiB and 600 MB) again and again, for 1 and 2 threads
+//   with 1 and 4 streams each; "gemv" does to each line what
 //             a product of packed 4-bit weights and one vector does to it, which suits the prefetcher better
 //
 // A stand-alone program: c++ -O2 -std=c++20 -pthread limits.cpp
-#include <immintrin.h>
-#include <pthread.h>
-#include <sched.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,8 +14,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -76,17 +76,16 @@ double best_seconds(unsigned threads, int runs, const std::function<void(unsigne
 
 constexpr int kSteps = 500'000;
 
-#define ZERO_REGISTERS \
-  ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13\n\tvpxor %%xmm\\r, %%xmm\\r, %%xmm\\r\n\t.endr\n\t"
+#define ZERO_REGISTERS ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13\n\tvpxor %%xmm\\r, %%xmm\\r, %%xmm\\r\n\t.endr\n\t"
 #define REPEAT_FOR_ACCUMULATORS(text) ".irp r,0,1,2,3,4,5,6,7,8,9,10,11\n\t" text "\n\t.endr\n\t"
-#define DEFINE_UNIT(name, text)                                                                                        \
-  void name(unsigned) {                                                                                                \
-    long left = kSteps;                                                                                                \
-    asm volatile(ZERO_REGISTERS "1:\n\t" REPEAT_FOR_ACCUMULATORS(text) "dec %0\n\tjnz 1b\n\tvzeroupper"                 \
-                 : "+r"(left)                                                                                          \
-                 :                                                                                                     \
-                 : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",      \
-                   "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");                                                       \
+#define DEFINE_UNIT(name, text)                                                                                   \
+  void name(unsigned) {                                                                                           \
+    long left = kSteps;                                                                                           \
+    asm volatile(ZERO_REGISTERS "1:\n\t" REPEAT_FOR_ACCUMULATORS(text) "dec %0\n\tjnz 1b\n\tvzeroupper"           \
+                 : "+r"(left)                                                                                     \
+                 :                                                                                                \
+                 : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+                   "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");                                                  \
   }
 
 DEFINE_UNIT(run_vnni, "vpdpbusd %%zmm12, %%zmm13, %%zmm\\r")
@@ -103,17 +102,19 @@ struct alignas(64) TileConfig {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-#define DEFINE_TILE_UNIT(name, product)                                                                   \
-  void name(unsigned) {                                                                                   \
-    const TileConfig config;                                                                              \
-    long left = kSteps / 10;                                                                              \
-    asm volatile("ldtilecfg %1\n\t.irp r,0,1,2,3,4,5,6,7\n\ttilezero %%tmm\\r\n\t.endr\n\t"               \
-                 "1:\n\t" product " %%tmm4, %%tmm5, %%tmm0\n\t" product " %%tmm4, %%tmm6, %%tmm1\n\t"     \
-                 product " %%tmm7, %%tmm5, %%tmm2\n\t" product " %%tmm7, %%tmm6, %%tmm3\n\t"              \
-                 "dec %0\n\tjnz 1b\n\ttilerelease"                                                        \
-                 : "+r"(left)                                                                             \
-                 : "m"(config)                                                                            \
-                 : "cc", "memory");                                                                       \
+#define DEFINE_TILE_UNIT(name, product)                                                              \
+  void name(unsigned) {                                                                              \
+    const TileConfig config;                                                                         \
+    long left = kSteps / 10;                                                                         \
+    asm volatile(                                                                                    \
+        "ldtilecfg %1\n\t.irp r,0,1,2,3,4,5,6,7\n\ttilezero %%tmm\\r\n\t.endr\n\t"                   \
+        "1:\n\t" product " %%tmm4, %%tmm5, %%tmm0\n\t" product " %%tmm4, %%tmm6, %%tmm1\n\t" product \
+        " %%tmm7, %%tmm5, %%tmm2\n\t" product                                                        \
+        " %%tmm7, %%tmm6, %%tmm3\n\t"                                                                \
+        "dec %0\n\tjnz 1b\n\ttilerelease"                                                            \
+        : "+r"(left)                                                                                 \
+        : "m"(config)                                                                                \
+        : "cc", "memory");                                                                           \
   }
 
 DEFINE_TILE_UNIT(run_amx_int8, "tdpbssd")
@@ -191,8 +192,9 @@ template <int Streams, bool Gemv>
       const __m256i bits = _mm256_load_si256(reinterpret_cast<const __m256i*>(half));
       __m256i& sum = sums[j % 4];
       if (Gemv) {
-        const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_and_si256(bits, low), x),
-                                               _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(bits, 4), low), x));
+        const __m256i pairs =
+            _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_and_si256(bits, low), x),
+                             _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(bits, 4), low), x));
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
       } else {
         sum = _mm256_xor_si256(sum, bits);

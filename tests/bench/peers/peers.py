@@ -27,11 +27,12 @@ import report
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
-# The package, and whether it is compiled here: with clang, since gcc 12's build of ggml dies on machines with AMX.
+# The package, and how it is compiled here, if it is: with clang, since gcc 12's build of ggml dies on machines with AMX. (Attention over
+# quantized caches, which nothing here has, takes ik_llama.cpp's compiler an hour.)
 PEERS = {
-    "llama.cpp": ("llama-cpp-python==0.3.36", True),
-    "ik": ("ik-llama-cpp-python==0.1.5", True),
-    "openvino": ("openvino-genai==2026.4.1.0", False),
+    "llama.cpp": ("llama-cpp-python==0.3.36", "-DGGML_NATIVE=ON"),
+    "ik": ("ik-llama-cpp-python==0.1.5", "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"),
+    "openvino": ("openvino-genai==2026.4.1.0", None),
 }
 
 # Name: file, and how it is made: (what, from or type).
@@ -58,7 +59,7 @@ JOBS = {
     "alone": {"prompt": 256, "gen": 64, "threads": 1},
     "busy": {"prompt": 256, "gen": 64},
 }
-QUICK = {"models": ["smollm2-q4_1"], "rounds": 2}
+QUICK = {"models": ["smollm2-q4_1"], "rounds": 2, "without": ["prefill2048", "decode4096", "batch4"]}
 
 
 def say(text):
@@ -79,17 +80,17 @@ def python_of(peer, env):
 
 def install(peer, env):
     """The peer in an environment of its own; one that is there is taken as it is. False where it cannot be had."""
-    package, compiled = PEERS[peer]
+    package, flags = PEERS[peer]
     mark = env / peer / "installed"
     if mark.exists():
         return True
     how = dict(os.environ)
-    if compiled:
-        how.update(CC="clang", CXX="clang++", CMAKE_ARGS="-DGGML_NATIVE=ON")
+    if flags:
+        how.update(CC="clang", CXX="clang++", CMAKE_ARGS=flags)
         say(f"building {package} with clang; this takes minutes")
     try:
         checked([sys.executable, "-m", "venv", env / peer])
-        source = ["--no-binary", package.split("==")[0]] if compiled else []
+        source = ["--no-binary", package.split("==")[0]] if flags else []
         checked([python_of(peer, env), "-m", "pip", "install", "--quiet", *source, package], env=how)
     except subprocess.CalledProcessError as error:
         say(f"{peer} cannot be installed: {error}")
@@ -138,6 +139,16 @@ def busy_seconds():
     return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
 
 
+def wait_for_calm(seconds):
+    """Returns when other processes leave the machine alone, or after so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        busy = busy_seconds()
+        time.sleep(0.5)
+        if busy_seconds() - busy <= 0.05:
+            return
+
+
 @contextlib.contextmanager
 def neighbour(wanted):
     """A process that keeps one CPU busy."""
@@ -162,6 +173,7 @@ def sample(engine, model, job, args):
     else:
         command = [python_of(engine, args.env), HERE / "worker.py", engine, model]
     command += [part for name, value in flags.items() for part in ("--" + name, value)] + ["--json"]
+    wait_for_calm(args.wait)
     with neighbour(job == "busy"):
         begin, busy, used = time.monotonic(), busy_seconds(), os.times()
         try:
@@ -286,7 +298,7 @@ def measure(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="SmolLM2 Q4_1 alone, 2 rounds")
+    parser.add_argument("--quick", action="store_true", help="SmolLM2 Q4_1 alone, 2 rounds, without the longest rows")
     parser.add_argument("--prepare", action="store_true", help="measure nothing")
     parser.add_argument("--models", nargs="+", help="of " + ", ".join(MODELS) + ", or GGUF files (default: all of the set)")
     parser.add_argument("--rows", nargs="+", choices=list(report.ROWS), metavar="ROW", help="of " + ", ".join(report.ROWS) + " (default: all)")
@@ -299,11 +311,12 @@ def main():
     parser.add_argument("--model-folder", type=pathlib.Path, default=ROOT / "build" / "models", help="4.9 GB for the whole set")
     parser.add_argument("--out", type=pathlib.Path, help="where OUT.json, OUT.md and OUT.svg go (default: ENV/result)")
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one sample")
+    parser.add_argument("--wait", type=int, default=20, help="seconds to wait at most, before each sample, for other processes to be idle")
     args = parser.parse_args()
     args.env, args.model_folder = args.env.resolve(), args.model_folder.resolve()
     args.out = args.out or args.env / "result"
     args.rounds = args.rounds or (QUICK["rounds"] if args.quick else 3)
-    args.rows = args.rows or list(report.ROWS)
+    args.rows = args.rows or [row for row in report.ROWS if not (args.quick and row in QUICK["without"])]
     if not args.corbel.is_file():
         sys.exit(f"{args.corbel} is missing: build the preset `release`")
     names = args.models or (QUICK["models"] if args.quick else list(MODELS))

@@ -2,9 +2,9 @@
 //
 //   random_llama TOKENIZER.gguf OUT.gguf TYPE      TYPE: Q4_0, Q8_0, BF16, ... or the usual mixture Q4_K_M
 //
-// 16 layers, hidden 2048, feed forward 8192, 32 heads of 64 with 8 of keys and values, tied embeddings; the vocabulary (49,152
-// words) and its tokenizer are those of the first file. Rows are cut from a small pool of encoded normal values, so that
-// writing costs little more than the disk. The bytes are the same everywhere.
+// 16 layers, hidden 2048, feed forward 8192, 32 heads of 64 with 8 of keys and values, tied embeddings; the vocabulary
+// (49,152 words) and its tokenizer are those of the first file. Rows are cut from a small pool of encoded normal
+// values, so that writing costs little more than the disk. The bytes are the same everywhere.
 #include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/context.hpp>
@@ -95,7 +95,8 @@ class Writer {
 
  private:
   std::uint64_t file_type() const {
-    for (const auto& [name, number] : {std::pair<const char*, unsigned>{"Q4_0", 2}, {"Q4_1", 3}, {"Q8_0", 7}, {"Q4_K_M", 15}, {"BF16", 32}})
+    for (const auto& [name, number] :
+         {std::pair<const char*, unsigned>{"Q4_0", 2}, {"Q4_1", 3}, {"Q8_0", 7}, {"Q4_K_M", 15}, {"BF16", 32}})
       if (type_ == name) return number;
     return 0;
   }
@@ -112,20 +113,19 @@ class Writer {
     const Pool& from = pool(type_ != "Q4_K_M" ? type_ : more_bits ? "Q6_K" : "Q4_K");
     const std::uint64_t seed = ++num_matrices_;
     const std::uint64_t shape[] = {rows, cols};
-    check(
-        writer_.add_tensor(name, shape, from.type->ggml_id, [&from, rows, cols, seed](const corbel::WriteSink& sink) {
-          std::mt19937_64 random(seed);
-          const std::size_t block = from.type->block_bytes, row_bytes = cols / from.type->block_elements * block;
-          const std::size_t starts = (from.bytes.size() - row_bytes) / block;
-          std::vector<std::byte> piece(kPieceRows * row_bytes);
-          for (std::uint64_t row = 0; row < rows; row += kPieceRows) {
-            for (std::size_t i = 0; i < kPieceRows; ++i)
-              std::copy_n(from.bytes.data() + random() % starts * block, row_bytes, piece.data() + i * row_bytes);
-            const corbel::Status status = sink(piece);
-            if (!status.ok()) return status;
-          }
-          return corbel::Status();
-        }));
+    check(writer_.add_tensor(name, shape, from.type->ggml_id, [&from, rows, cols, seed](const corbel::WriteSink& sink) {
+      std::mt19937_64 random(seed);
+      const std::size_t block = from.type->block_bytes, row_bytes = cols / from.type->block_elements * block;
+      const std::size_t starts = (from.bytes.size() - row_bytes) / block;
+      std::vector<std::byte> piece(kPieceRows * row_bytes);
+      for (std::uint64_t row = 0; row < rows; row += kPieceRows) {
+        for (std::size_t i = 0; i < kPieceRows; ++i)
+          std::copy_n(from.bytes.data() + random() % starts * block, row_bytes, piece.data() + i * row_bytes);
+        const corbel::Status status = sink(piece);
+        if (!status.ok()) return status;
+      }
+      return corbel::Status();
+    }));
   }
 
   void vector(const std::string& name) {

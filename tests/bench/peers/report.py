@@ -36,6 +36,7 @@ ROWS = {
 }
 DEPTHS = {"decode": 64, "decode4096": 4096 + 64, "batch4": 144, "batch8": 144, "batch32": 144}  # on average
 BATCHES = {"batch4": 4, "batch8": 8, "batch32": 32}
+DISTURBED = 0.2  # CPUs that others kept busy during a sample
 PANELS = ["prefill512", "decode", "decode4096", "batch32"]
 
 
@@ -120,7 +121,13 @@ def cell(result, model, engine, row):
     found, problem = values(result, model, engine, row)
     if not found:
         return "n/a" if problem else "-"
-    return f"{number(statistics.median(found))} ({number(min(found))} to {number(max(found))})"
+    disturbed = any(
+        sample["others"] > DISTURBED
+        for sample in result["samples"]
+        if (sample["model"], sample["engine"], sample["job"]) == (model, engine, ROWS[row].job)
+    )
+    spread = f" ({number(min(found))} to {number(max(found))})" if len(found) > 1 else ""
+    return number(statistics.median(found)) + spread + (" \\*" if disturbed else "")
 
 
 def ratio_text(ratio):
@@ -207,6 +214,7 @@ def markdown(result):
     lines = [f"`{result['command']}`, {result['date']}; {result['corbel']}; {', '.join(result['peers'].values())}.", ""]
     lines += machine_lines(result)
     lines += ["", f"{result['threads']} threads, {rounds} rounds, a new process for each figure, engines in turn; median (least to most)."]
+    lines += [f"\\* marks figures during which others kept more than {DISTURBED} CPUs busy."]
     lines += ["", "Behind the best peer (rates below 1, times and memory above 1):", "", *short_falls(result), ""]
     for model in result["models"]:
         lines += [*model_table(result, model), ""]
