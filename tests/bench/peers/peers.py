@@ -188,7 +188,7 @@ def sample(engine, model, job, args):
         others = max(0.0, (busy_seconds() - busy - own) / wall - (1 if job == "busy" else 0))
     figures = {"others": round(others, 2), "seconds": round(wall, 1)}
     if problem:
-        return {**figures, "error": problem[:160]}
+        return {**figures, "error": problem.replace(f"{ROOT}/", "")[:160]}
     try:
         return {**figures, **json.loads(last_line(done.stdout))}
     except ValueError:

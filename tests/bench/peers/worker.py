@@ -71,6 +71,8 @@ class Llama:
         params.n_threads = params.n_threads_batch = args.threads
         if self.ik:
             params.flash_attn = True
+        else:
+            params.swa_full = False
         self.context = api.llama_init_from_model(self.model, params)
         if not self.context:
             raise RuntimeError("no context for this model")
