@@ -63,6 +63,11 @@ CORBEL_API Result<IsaLevel> isa_from_name(std::string_view name);
 /// The highest level that this CPU and operating system have. Reads CPUID and XCR0; changes nothing.
 CORBEL_API IsaLevel detected_isa() noexcept;
 
+/// The tiles of AMX, at level amx. kNever: the level is avx512, and the system is not asked for its permission, which
+/// is a lasting setting of the process. kEmulate: software gives the same bits on any CPU that has avx512, slowly; for
+/// tests and comparisons.
+enum class AmxUse : std::uint8_t { kAllow, kNever, kEmulate };
+
 struct ContextOptions {
   MemoryResource* memory = nullptr;  ///< nullptr: operator new
   Executor* executor = nullptr;      ///< nullptr: an own pool of persistent threads
@@ -73,6 +78,7 @@ struct ContextOptions {
   /// made.
   IsaLevel isa = IsaLevel::kAmx;
   bool force_isa = false;  ///< use exactly `isa`; Errc::kUnsupported at load where the CPU lacks it
+  AmxUse amx = AmxUse::kAllow;
 };
 
 namespace detail {

@@ -132,7 +132,8 @@ TEST_CASE("route: NaN scores name experts that exist, and weigh NaN") {
 struct Products {
   std::vector<double> values, bounds;
 
-  void add(const Target& target, const float* x, const Matrix& w, std::size_t row, bool quantized, double bias) {
+  void add(const Target& target, const float* x, const Matrix& w, std::size_t row, DType type, bool quantized,
+           double bias) {
     double value = bias, magnitude = std::fabs(bias), moved = 0, size = 0, widest = 0;
     for (std::size_t first = 0; first < w.cols; first += 32) {
       double largest = 0, weights = 0;
@@ -147,9 +148,9 @@ struct Products {
       }
       moved += largest / 254 * weights;  // each x moves by up to half a step of its 8-bit scale
     }
-    double bound = target.bound(value, magnitude, w.cols);
+    double bound = target.bound(value, magnitude, w.cols) + target.tile_slack(type, magnitude);
     // Types with minima add parts that are larger than their sum.
-    if (quantized && !target.is_exact)
+    if (quantized && !target.is_exact && !target.on_tiles(type))
       bound += 1.001 * moved + 0x1p-24 * static_cast<double>(w.cols + 16) * 8 * widest * size;
     values.push_back(value);
     bounds.push_back(bound);
@@ -206,6 +207,7 @@ struct ExpertLinear {
     op.weight = weight;
     op.bias = bias_id;
   }
+  DType type(std::size_t row) const { return c.types.size() == 1 ? c.types[0] : c.types[row / c.out]; }
   bool quantized() const {
     return std::any_of(c.types.begin(), c.types.end(),
                        [](DType type) { return corbel::traits(type).block_elements != 1; });
@@ -244,8 +246,8 @@ TEST_CASE("expert linear: types, odd sizes, slots and biases") {
           for (std::size_t j = 0; j < c.route.top_k; ++j) {
             for (std::size_t o = 0; o < c.out; ++o) {
               const std::size_t row = static_cast<std::size_t>(routed.at(r, j)) * c.out + o;
-              expected.add(target, x.row(r) + (c.slots ? j * c.in : 0), linear.weights, row, linear.quantized(),
-                           linear.bias.empty() ? 0.0 : static_cast<double>(linear.bias[row]));
+              expected.add(target, x.row(r) + (c.slots ? j * c.in : 0), linear.weights, row, linear.type(row),
+                           linear.quantized(), linear.bias.empty() ? 0.0 : static_cast<double>(linear.bias[row]));
             }
           }
         }
@@ -280,6 +282,7 @@ TEST_CASE("expert linear: bits do not depend on other rows, on who else chose an
           two.run(BatchRows::range(50), {{linear.x, x}, {linear.routed, crowd}}, {linear.y})[0].slice(30, 1).same_bits(
               all.slice(30, 1)));
       CHECK(two.run(BatchRows(), {}, {linear.y})[0].rows == 0);
+      check_roles(two, 50, {{linear.x, x}, {linear.routed, routed}}, linear.y);
     });
   }
 }
@@ -371,11 +374,12 @@ TEST_CASE("grouped linear: a matrix for each group of columns") {
       Products expected;
       for (std::size_t r = 0; r < in.rows; ++r)
         for (std::size_t i = 0; i < out.cols; ++i)
-          expected.add(target, in.row(r) + i / c.out * c.in, w, i, quantized, 0);
+          expected.add(target, in.row(r) + i / c.out * c.in, w, i, c.type, quantized, 0);
       check_near(out, expected.values, [&](std::size_t r, std::size_t i) { return expected.bounds[r * out.cols + i]; });
       CHECK(two.run(BatchRows::range(45), {{x, in}}, {y})[0].same_bits(out));
       for (const std::size_t count : {std::size_t{1}, std::size_t{7}})
         CHECK(two.run(BatchRows::range(count), {{x, in.slice(20, count)}}, {y})[0].same_bits(out.slice(20, count)));
+      check_roles(two, 45, {{x, in}}, y);
     });
   }
 }

@@ -6,8 +6,8 @@ namespace corbel_test {
 
 TEST_CASE("conformance: levels") {
   int run = 0;
-  for (const corbel::IsaLevel level : {corbel::IsaLevel::kBase, corbel::IsaLevel::kAvx2, corbel::IsaLevel::kAvx512}) {
-    if (level <= corbel::detected_isa()) {
+  for (const corbel::IsaLevel level : kAllLevels) {
+    if (has_level(level)) {
       ++run;
     } else {
       skip(std::string("conformance at ") + corbel::isa_name(level), "this CPU lacks the level");

@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <fake_device/fake_backend.hpp>
 #include <string>
+#include <support/isa.hpp>
 #include <support/op_harness.hpp>
+#include <utility>
 #include <vector>
 
 namespace corbel_test {
@@ -22,6 +24,8 @@ struct Target {
   /// Double inside an op and one rounding at its end; else float32 sums, and 8-bit activations (one scale per 32)
   /// against quantized weights.
   bool is_exact = false;
+  /// Rows of prompts meet weights on tiles of bfloat16: both factors are rounded to 8 bits, see on_tiles().
+  bool has_tiles = false;
 
   corbel::Context context(int threads = 2) const {
     corbel::ContextOptions copy = options;
@@ -38,7 +42,29 @@ struct Target {
     if (is_exact) return kFloatUnit * std::fabs(expected) + kDoubleUnit * operations * magnitude + 0x1p-149;
     return kFloatUnit * operations * magnitude + 0x1p-126;
   }
+  /// How far a row of a prompt of a linear may be besides, for weights of this type; `magnitude` is that of the
+  /// products.
+  double tile_slack(corbel::DType dtype, double magnitude) const { return on_tiles(dtype) ? 0x1.01p-8 * magnitude : 0; }
+  bool on_tiles([[maybe_unused]] corbel::DType dtype) const {
+#if CORBEL_HAS_CPU
+    const corbel::cpu::PackedFormat format = corbel::cpu::packed_format(dtype);
+    return has_tiles && (format.quantized() || format.coded() || format.plain != corbel::DType::kF32);
+#else
+    return false;
+#endif
+  }
 };
+
+#if CORBEL_HAS_CPU
+/// The target of a level of the CPU backend; tiles are emulated where the processor has none.
+inline Target cpu_target(corbel::IsaLevel level) {
+  Target target;
+  target.name = std::string("cpu at ") + corbel::isa_name(level);
+  target.options = options_at(level, 0);
+  target.has_tiles = level == corbel::IsaLevel::kAmx;
+  return target;
+}
+#endif
 
 /// Calls body.template operator()<B>(target) for each backend and each ISA level that this CPU has.
 template <class Body>
@@ -54,12 +80,9 @@ void for_each_backend(const Body& body) {
     body.template operator()<FakeBackend>(target);
   }
 #if CORBEL_HAS_CPU
-  for (const corbel::IsaLevel level : {corbel::IsaLevel::kBase, corbel::IsaLevel::kAvx2, corbel::IsaLevel::kAvx512}) {
-    if (level > corbel::detected_isa()) continue;  // isa_levels_test.cpp says which
-    Target target;
-    target.name = std::string("cpu at ") + corbel::isa_name(level);
-    target.options.isa = level;
-    target.options.force_isa = true;
+  for (const corbel::IsaLevel level : kAllLevels) {
+    if (!has_level(level)) continue;  // isa_levels_test.cpp says which
+    const Target target = cpu_target(level);
     INFO(target.name);
     body.template operator()<corbel::CpuBackend>(target);
   }
@@ -82,6 +105,24 @@ void check_near(const Matrix& actual, const std::vector<double>& expected, const
   INFO("row " << worst_at / actual.cols << ", column " << worst_at % actual.cols << ": " << actual.data[worst_at]
               << ", expected " << expected[worst_at]);
   CHECK(worst <= 1);
+}
+
+/// Fails where rows of prompts and of generated tokens in one run have other bits than in runs of one role; `count`
+/// rows.
+template <class B>
+void check_roles(OpRunner<B>& runner, std::size_t count, const std::vector<std::pair<hal::ValueId, Matrix>>& inputs,
+                 hal::ValueId output) {
+  BatchRows mixed;
+  for (std::size_t r = 0; r < count; ++r)
+    mixed.add(0, static_cast<std::int32_t>(r), 0,
+              r % 5 == 1 || r % 7 == 2 ? hal::Role::kGenerated : hal::Role::kPrompt);
+  const Matrix prompts = runner.run(BatchRows::range(count), inputs, {output})[0];
+  const Matrix generated = runner.run(BatchRows::range(count, 0, 0, hal::Role::kGenerated), inputs, {output})[0];
+  const Matrix both = runner.run(mixed, inputs, {output})[0];
+  bool same = true;
+  for (std::size_t r = 0; r < count; ++r)
+    same = same && both.slice(r, 1).same_bits((mixed.roles[r] == hal::Role::kPrompt ? prompts : generated).slice(r, 1));
+  CHECK(same);
 }
 
 /// The given rows of a matrix.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/isa.hpp"
 #include "support/support.hpp"
 
 namespace corbel_test {
@@ -144,11 +145,12 @@ inline double max_difference(std::span<const float> a, std::span<const float> b)
   return worst;
 }
 
-/// The ISA levels that this machine can run, lowest first; the others are skipped by name.
+/// The ISA levels that this machine can run, lowest first (amx perhaps with emulated tiles); the others are skipped by
+/// name.
 inline std::vector<corbel::IsaLevel> isa_levels(std::string_view test_name) {
   std::vector<corbel::IsaLevel> levels;
-  for (corbel::IsaLevel level : {corbel::IsaLevel::kBase, corbel::IsaLevel::kAvx2, corbel::IsaLevel::kAvx512}) {
-    if (level <= corbel::detected_isa()) {
+  for (const corbel::IsaLevel level : kAllLevels) {
+    if (has_level(level)) {
       levels.push_back(level);
     } else {
       skip(std::string(test_name) + " at " + corbel::isa_name(level), "this CPU lacks the level");
@@ -158,7 +160,7 @@ inline std::vector<corbel::IsaLevel> isa_levels(std::string_view test_name) {
 }
 
 inline corbel::Context context_at(corbel::IsaLevel level, int threads = 2) {
-  return corbel::Context({.threads = threads, .isa = level, .force_isa = true});
+  return corbel::Context(options_at(level, threads));
 }
 
 }  // namespace corbel_test

@@ -1,5 +1,7 @@
 // Packing and linear layers of the CPU backend: exact for every type, and equal to the bit whatever the company of a
 // row.
+#include <corbel/backends/cpu/amx/permission.hpp>
+#include <corbel/backends/cpu/amx/tiles.hpp>
 #include <corbel/backends/cpu/cpu_backend.hpp>
 #include <corbel/context.hpp>
 #include <corbel/dtype.hpp>
@@ -8,31 +10,27 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <support/isa.hpp>
 #include <support/op_harness.hpp>
 #include <support/support.hpp>
 #include <utility>
 #include <vector>
 
 using namespace corbel_test;
+namespace cpu = corbel::cpu;
 using corbel::CpuBackend;
 using corbel::DType;
 using corbel::IsaLevel;
 
 namespace {
 
-corbel::Context context_at(IsaLevel level, int threads = 2) {
-  corbel::ContextOptions options;
-  options.isa = level;
-  options.force_isa = true;
-  options.threads = threads;
-  return corbel::Context(options);
-}
+corbel::Context context_at(IsaLevel level, int threads = 2) { return corbel::Context(options_at(level, threads)); }
 
 /// Calls body(level) for each level that this CPU has, and names the others.
 template <class Body>
 void for_each_level(const char* test, const Body& body) {
-  for (const IsaLevel level : {IsaLevel::kBase, IsaLevel::kAvx2, IsaLevel::kAvx512}) {
-    if (level > corbel::detected_isa()) {
+  for (const IsaLevel level : kAllLevels) {
+    if (!has_level(level)) {
       skip(test, std::string("this CPU lacks ") + corbel::isa_name(level));
       continue;
     }
@@ -72,11 +70,11 @@ std::vector<double> as_quantized(const float* x, std::size_t count) {
 }
 
 Matrix run_linear(const corbel::Context& context, const std::vector<hal::WeightPart>& parts,
-                  const std::vector<float>& bias, const Matrix& x) {
+                  const std::vector<float>& bias, const Matrix& x, hal::Role role = hal::Role::kPrompt) {
   hal::ValueId in = 0, out = 0;
   const OpProgram p = linear_program(parts, bias, &in, &out);
   OpRunner<CpuBackend> runner(context, p.program, {.max_rows = 128});
-  return runner.run(BatchRows::range(x.rows), {{in, x}}, {out})[0];
+  return runner.run(BatchRows::range(x.rows, 0, 0, role), {{in, x}}, {out})[0];
 }
 
 }  // namespace
@@ -132,7 +130,7 @@ TEST_CASE("cpu: linear of every type against exact arithmetic on the same quanti
       const Matrix w = dequantized(spec);
       const Matrix x = random_matrix(num_x, static_cast<std::size_t>(cols), rng, 3);
       const Matrix bias = random_matrix(1, rows, rng);
-      const Matrix y = run_linear(context, spec.parts, bias.data, x);
+      const Matrix y = run_linear(context, spec.parts, bias.data, x, hal::Role::kGenerated);
       double worst = 0;
       for (std::size_t r = 0; r < num_x; ++r) {
         std::vector<double> xs =
@@ -269,7 +267,233 @@ TEST_CASE("cpu: levels can be capped and forced") {
     options.isa = level;
     options.force_isa = true;
     const auto forced = CpuBackend::create(corbel::Context(options));
-    CHECK(forced.ok() == (level <= corbel::detected_isa()));
+    const bool refused = level == IsaLevel::kAmx && corbel::detected_isa() == level && !cpu::request_tiles();
+    CHECK(forced.ok() == (level <= corbel::detected_isa() && !refused));
     if (!forced.ok()) CHECK(forced.status().code() == corbel::Errc::kUnsupported);
   }
+  // Without tiles, or where the option forbids them, amx means avx512 unless it is forced.
+  options.isa = IsaLevel::kAmx;
+  options.amx = corbel::AmxUse::kNever;
+  CHECK(CpuBackend::create(corbel::Context(options)).status().code() == corbel::Errc::kUnsupported);
+  options.force_isa = false;
+  CHECK(CpuBackend::create(corbel::Context(options)).value().isa() ==
+        std::min(corbel::detected_isa(), IsaLevel::kAvx512));
+  options.force_isa = true;
+  options.amx = corbel::AmxUse::kEmulate;
+  const auto emulated = CpuBackend::create(corbel::Context(options));
+  REQUIRE(emulated.ok() == (corbel::detected_isa() >= IsaLevel::kAvx512));
+  if (!emulated.ok()) return;
+  CHECK(emulated->isa() == IsaLevel::kAmx);
+  CHECK(emulated->describe().find("emulated tiles") != std::string::npos);
+}
+
+// ---- tiles
+// -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+using PlainTiles = cpu::SoftwareTiles<cpu::PlainTileArithmetic>;
+
+std::uint16_t to_bf16(float x) { return corbel::f32_to_bf16(x); }
+float from_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
+/// One output of one TDPBF16PS: sum + the products of the pairs, all other inputs zero.
+float one_dot(float sum, const std::vector<std::uint16_t>& a, const std::vector<std::uint16_t>& b) {
+  std::uint16_t rows[32] = {}, pairs[512] = {};
+  for (std::size_t k = 0; k < a.size(); ++k) rows[k] = a[k], pairs[k / 2 * 32 + k % 2] = b[k];
+  float sums[16] = {sum};
+  cpu::PlainTileArithmetic::tdpbf16ps(sums, rows, pairs, 1);
+  return sums[0];
+}
+
+struct TileCase {
+  std::vector<std::uint16_t> a, b;
+  std::vector<float> sums;
+};
+
+/// Numbers of all sizes; `kind` chooses which sizes are likely.
+TileCase random_tiles(Rng& rng, int kind) {
+  TileCase c;
+  const auto word = [&](std::uint32_t low, std::uint32_t count) {
+    return static_cast<std::uint16_t>((rng() & 0x807fu) | (low + rng() % count) << 7);
+  };
+  for (int i = 0; i < 1024; ++i) {
+    auto& to = i < 512 ? c.a : c.b;
+    to.push_back(kind == 0 ? word(120, 14) : kind == 1 ? word(0, 130) : kind == 2 ? word(55, 20) : word(60, 4));
+  }
+  for (int i = 0; i < 256; ++i)
+    c.sums.push_back(from_bits((rng() & 0x807fffffu) | (kind == 0 ? 120 + rng() % 14 : rng() % 3) << 23));
+  return c;
+}
+
+template <class Tiles>
+std::vector<float> multiply(const TileCase& c, std::size_t first, std::size_t second) {
+  std::vector<float> sums = c.sums;
+  sums.resize(512);
+  Tiles tiles(first, second);
+  tiles.template load<4>(sums.data(), 64);
+  tiles.template load<7>(sums.data(), 64);
+  tiles.template load<0>(c.a.data(), 64);
+  tiles.template load<2>(c.b.data(), 64);
+  tiles.template load<1>(c.a.data(), 64);
+  tiles.template load<3>(c.b.data(), 64);
+  tiles.template dot_bf16<4, 0, 2>();
+  tiles.template dot_bf16<7, 1, 3>();
+  tiles.template store<4>(sums.data(), 64);
+  tiles.template store<7>(sums.data() + 256, 64);
+  tiles.template zero<5>();
+  return sums;
+}
+
+/// out[r][c] of a linear on tiles as the numerics contract defines it, by the plain twin.
+Matrix on_plain_tiles(const Matrix& x, const Matrix& w, const std::vector<float>& bias) {
+  Matrix out(x.rows, w.rows);
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    for (std::size_t first = 0; first < w.rows; first += 16) {
+      float sums[16] = {};
+      const std::size_t count = std::min<std::size_t>(16, w.rows - first);
+      for (std::size_t step = 0; step < x.cols; step += 32) {
+        std::uint16_t row[32] = {}, pairs[512] = {};
+        for (std::size_t k = step; k < std::min(step + 32, x.cols); ++k) {
+          row[k - step] = to_bf16(x.at(r, k));
+          for (std::size_t n = 0; n < count; ++n)
+            pairs[(k - step) / 2 * 32 + 2 * n + k % 2] = to_bf16(w.at(first + n, k));
+        }
+        cpu::PlainTileArithmetic::tdpbf16ps(sums, row, pairs, 1);
+      }
+      for (std::size_t n = 0; n < count; ++n) out.at(r, first + n) = sums[n] + bias[first + n];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("cpu tiles: the twin's arithmetic, by hand") {
+  const std::uint16_t one = to_bf16(1), two = to_bf16(2), tiny = 0x0080, half = to_bf16(0.5f);
+  CHECK(one_dot(1, {two, two, one}, {two, one, one}) == 8);
+  // Even columns and odd ones are added up apart: 2^24 + 1 is a tie that goes to even, 1 + 1 is not lost.
+  const std::uint16_t large = to_bf16(0x1p24f);
+  CHECK(one_dot(0, {large, one, one, one}, {one, one, one, one}) == 0x1p24f + 2);
+  CHECK(one_dot(0, {large, 0, one, 0, one, 0}, {one, 0, one, 0, one, 0}) == 0x1p24f);
+  CHECK(one_dot(0, {one, 0, one, 0, large, 0}, {one, 0, one, 0, one, 0}) == 0x1p24f + 2);
+  // And only their sum meets the destination.
+  CHECK(one_dot(0x1p24f, {one, one}, {one, one}) == 0x1p24f + 2);
+  CHECK(one_dot(0x1p24f, {one}, {one}) == 0x1p24f);
+  // A step rounds once: (1 + 2^-7)^2 = 1 + 2^-6 + 2^-14, beside 2^10 the last bit is 2^-13.
+  const std::uint16_t next = to_bf16(1 + 0x1p-7f), big = to_bf16(0x1p10f);
+  CHECK(one_dot(0, {big, 0, next}, {one, 0, next}) == 0x1p10f + 1 + 0x1p-6f);  // a tie: to even
+  // Subnormal inputs are zeros of their sign; so are subnormal results.
+  CHECK(one_dot(0, {0x007f}, {large}) == 0);
+  CHECK(one_dot(0, {0x0080}, {one}) == 0x1p-126f);
+  CHECK(one_dot(from_bits(0x007fffff), {}, {}) == 0);
+  CHECK(std::signbit(one_dot(from_bits(0x807fffff), {0x8001}, {one})) == false);  // -0 + (0 + 0)
+  CHECK(one_dot(0, {tiny, 0, tiny}, {half, 0, half}) == 0);  // each step is flushed before the next
+  CHECK(one_dot(0, {tiny, 0}, {half, 0}) == 0);
+  CHECK(one_dot(0x1p-126f, {static_cast<std::uint16_t>(0x8000u | tiny)}, {half}) == 0x1p-126f);
+  // What lies less than half a step of subnormal numbers below the smallest normal one is tiny until it rounds up with
+  // 24 bits: 1.9921875 * 2^-127 + rest.
+  const float below = cpu::amx_twin::fused_step(1 - 0x1p-8f, 0x1p-126f, 0);  // exact: subnormal
+  CHECK(below == 0);
+  CHECK(cpu::amx_twin::fused_step(-0x1p-100f, 0x1p-50f, 0x1p-126f) == 0);          // 2^-126 - 2^-150: tiny
+  CHECK(cpu::amx_twin::fused_step(-0x1p-101f, 0x1p-50f, 0x1p-126f) == 0x1p-126f);  // half a step: a tie, to even
+  CHECK(std::signbit(cpu::amx_twin::fused_step(0x1p-100f, 0x1p-50f, -0x1p-126f)));
+  // Infinities and NaNs.
+  const std::uint16_t inf = 0x7f80, nan = 0x7fc0;
+  CHECK(one_dot(0, {inf}, {one}) == std::numeric_limits<float>::infinity());
+  CHECK(one_dot(0, {to_bf16(0x1p127f), 0, to_bf16(0x1p127f)}, {one, 0, one}) == std::numeric_limits<float>::infinity());
+  CHECK(std::isnan(one_dot(0, {inf}, {0})));
+  CHECK(std::isnan(one_dot(0, {nan}, {one})));
+  CHECK(std::isnan(one_dot(0, {inf, inf}, {one, static_cast<std::uint16_t>(0x8000u | one)})));
+}
+
+TEST_CASE("cpu tiles: the twin against sums in double, and tile shapes") {
+  Rng rng(21);
+  for (int round = 0; round < 50; ++round) {
+    const TileCase c = random_tiles(rng, 0);
+    const std::vector<float> out = multiply<PlainTiles>(c, 16, 9);
+    double worst = 0;
+    for (std::size_t m = 0; m < 16; ++m) {
+      for (std::size_t n = 0; n < 16; ++n) {
+        double sum = static_cast<double>(c.sums[m * 16 + n]), magnitude = std::fabs(sum);
+        for (std::size_t k = 0; k < 32; ++k) {
+          const double product = static_cast<double>(corbel::bf16_to_f32(c.a[m * 32 + k])) *
+                                 static_cast<double>(corbel::bf16_to_f32(c.b[k / 2 * 32 + 2 * n + k % 2]));
+          sum += product;
+          magnitude += std::fabs(product);
+        }
+        worst = std::max(worst, std::fabs(static_cast<double>(out[m * 16 + n]) - sum) / (18 * 0x1p-24 * magnitude));
+      }
+    }
+    CHECK(worst <= 1);
+    CHECK(worst > 0);
+    // Nine rows: the same as the first nine of sixteen, and the others are left alone.
+    CHECK(std::equal(out.begin(), out.begin() + 9 * 16, out.begin() + 256));
+    CHECK(std::all_of(out.begin() + 256 + 9 * 16, out.end(), [](float x) { return x == 0; }));
+  }
+}
+
+TEST_CASE("cpu tiles: hardware and twin agree bit for bit") {
+  if (corbel::detected_isa() < IsaLevel::kAmx || !cpu::request_tiles()) {
+    skip("cpu tiles: hardware and twin agree bit for bit", "this CPU has no AMX, or the system refuses it");
+    return;
+  }
+#if defined(__x86_64__)
+  Rng rng(22);
+  for (int round = 0; round < 400; ++round) {
+    const TileCase c = random_tiles(rng, round % 4);
+    const std::size_t first = 1 + rng() % 16, second = 1 + rng() % 16;
+    const std::vector<float> hardware = multiply<cpu::HardwareTiles>(c, first, second);
+    const std::vector<float> twin = multiply<PlainTiles>(c, first, second);
+    CHECK(std::memcmp(hardware.data(), twin.data(), twin.size() * sizeof(float)) == 0);
+  }
+  // And whole linears.
+  corbel::ContextOptions emulated = options_at(IsaLevel::kAmx, 2);
+  emulated.amx = corbel::AmxUse::kEmulate;
+  for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
+    INFO(type.name);
+    const std::uint64_t cols = type.unpack == nullptr ? 100 / type.block_elements * type.block_elements : 768;
+    const std::vector<hal::WeightPart> parts = {quantized_part(type.dtype, 75, cols, rng)};
+    const Matrix x = random_matrix(53, static_cast<std::size_t>(cols), rng);
+    CHECK(run_linear(context_at(IsaLevel::kAmx), parts, {}, x)
+              .same_bits(run_linear(corbel::Context(emulated), parts, {}, x)));
+  }
+#endif
+}
+
+TEST_CASE("cpu tiles: rows of prompts have the bits of the plain twin, generated ones those of avx512") {
+  if (!has_level(IsaLevel::kAmx)) {
+    skip("cpu tiles: rows of prompts and generated ones", "this CPU lacks avx512");
+    return;
+  }
+  Rng rng(23);
+  for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
+    INFO(type.name);
+    const cpu::PackedFormat format = cpu::packed_format(type.dtype);
+    const bool on_tiles = format.quantized() || format.coded() || format.plain != DType::kF32;
+    const std::uint64_t cols = type.unpack == nullptr ? 77 / type.block_elements * type.block_elements : 512;
+    const hal::WeightSpec spec{{quantized_part(type.dtype, 45, cols, rng)}, hal::kUseLinear};
+    const Matrix bias = random_matrix(1, 45, rng);
+    Matrix x = random_matrix(19, static_cast<std::size_t>(cols), rng, 3);
+    for (std::size_t k = 0; k < x.cols; ++k) x.at(3, k) *= 0x1p-120f;  // products are tiny, sums too
+    const Matrix low = run_linear(context_at(IsaLevel::kAvx512), spec.parts, bias.data, x);
+    const Matrix prompts = run_linear(context_at(IsaLevel::kAmx), spec.parts, bias.data, x);
+    const Matrix generated = run_linear(context_at(IsaLevel::kAmx), spec.parts, bias.data, x, hal::Role::kGenerated);
+    CHECK(generated.same_bits(low));
+    CHECK(prompts.same_bits(low) != on_tiles);
+    if (on_tiles) CHECK(prompts.same_bits(on_plain_tiles(x, dequantized(spec), bias.data)));
+  }
+}
+
+TEST_CASE("cpu tiles: inputs of many columns go in parts, and give the same bits") {
+  if (!has_level(IsaLevel::kAmx)) {
+    skip("cpu tiles: inputs of many columns", "this CPU lacks avx512");
+    return;
+  }
+  Rng rng(24);
+  const std::size_t cols = 2 * 2048 + 96;
+  const hal::WeightSpec spec{{quantized_part(DType::kQ4_0, 40, cols, rng)}, hal::kUseLinear};
+  const Matrix bias = random_matrix(1, 40, rng), x = random_matrix(50, cols, rng);
+  const Matrix y = run_linear(context_at(IsaLevel::kAmx), spec.parts, bias.data, x);
+  CHECK(y.same_bits(on_plain_tiles(x, dequantized(spec), bias.data)));
 }

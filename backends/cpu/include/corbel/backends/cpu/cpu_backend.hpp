@@ -1,13 +1,15 @@
 // CpuBackend: packed weights, vector kernels for several instruction levels in one binary, and the context's threads.
 //
-// The level is chosen once, when the backend is made (ContextOptions::isa, force_isa). Quantized weights meet
-// activations that are quantized to 8 bits, one scale per 32 of a row; plain weights meet float32. Every output is
-// reduced in one order that depends on its own row alone: results are bit-equal for any number of threads, rows, chunks
-// and any cache block size, and may differ between levels.
+// The level is chosen once, when the backend is made (ContextOptions::isa, force_isa, amx). Quantized weights meet
+// activations that are quantized to 8 bits, one scale per 32 of a row; plain weights meet float32. At level amx that
+// holds for rows of generated tokens; in rows of prompts, activations and all weights but float32 ones are rounded to
+// bfloat16. Every output is reduced in one order that depends on its own row alone: results are bit-equal for any
+// number of threads, rows, chunks and any cache block size, and may differ between levels.
 #pragma once
 
 #include <corbel/backends/cpu/kernel_table.hpp>
 #include <corbel/backends/cpu/packed.hpp>
+#include <corbel/backends/cpu/tile_table.hpp>
 #include <corbel/config.hpp>
 #include <corbel/context.hpp>
 #include <corbel/dtype.hpp>
@@ -101,12 +103,14 @@ class CORBEL_API CpuBackend {
   std::string describe() const;
 
  private:
-  CpuBackend(const Context& context, IsaLevel level, const cpu::KernelTable& kernels) noexcept
-      : context_(context), level_(level), kernels_(&kernels) {}
+  CpuBackend(const Context& context, IsaLevel level, const cpu::KernelTable& kernels,
+             const cpu::TileTable* tiles) noexcept
+      : context_(context), level_(level), kernels_(&kernels), tiles_(tiles) {}
 
   Context context_;
   IsaLevel level_;
   const cpu::KernelTable* kernels_;
+  const cpu::TileTable* tiles_;  // of level amx, or null
 };
 
 CORBEL_NAMESPACE_END
@@ -115,6 +119,7 @@ CORBEL_NAMESPACE_END
 #include <corbel/backends/cpu/cpu_backend.ipp>
 #include <corbel/backends/cpu/levels/base.hpp>
 #if defined(__x86_64__)
+#include <corbel/backends/cpu/levels/amx.hpp>
 #include <corbel/backends/cpu/levels/avx2.hpp>
 #include <corbel/backends/cpu/levels/avx512.hpp>
 #endif

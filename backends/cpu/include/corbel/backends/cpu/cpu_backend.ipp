@@ -2,6 +2,7 @@
 // programs.
 #pragma once
 
+#include <corbel/backends/cpu/amx/permission.hpp>
 #include <corbel/backends/cpu/cpu_backend.hpp>
 #include <corbel/backends/cpu/pack.hpp>
 #include <corbel/backends/cpu/prepare.hpp>
@@ -10,11 +11,17 @@
 #include <corbel/detail/guard.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
 #include <utility>
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 CORBEL_NAMESPACE_BEGIN
 
@@ -22,13 +29,42 @@ static_assert(hal::Backend<CpuBackend>);
 
 namespace cpu {
 
-/// The kernels of a level. Tiles of AMX have no kernels of their own yet: that level runs those of avx512.
+/// The kernels of a level, but for what amx has on tiles.
 inline const KernelTable& kernels_of([[maybe_unused]] IsaLevel level) noexcept {
 #if defined(__x86_64__)
   if (level >= IsaLevel::kAvx512) return avx512_kernels();
   if (level == IsaLevel::kAvx2) return avx2_kernels();
 #endif
   return base_kernels();
+}
+
+CORBEL_INLINE bool request_tiles() noexcept {
+#if defined(__x86_64__) && defined(__linux__)
+  // Threads that come here at once ask for the same: the answer is that of the process.
+  static std::atomic<int> answer{-1};
+  int granted = answer.load(std::memory_order_relaxed);
+  if (granted < 0) {
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    const int host_errno = errno;
+    granted = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 1 : 0;
+    errno = host_errno;
+    answer.store(granted, std::memory_order_relaxed);
+  }
+  return granted != 0;
+#else
+  return false;
+#endif
+}
+
+/// The tiles that level amx works with: none where the options forbid them, or where they are not to be had.
+inline const TileTable* tiles_of([[maybe_unused]] const ContextOptions& options) noexcept {
+#if defined(__x86_64__)
+  const IsaLevel detected = detected_isa();
+  if (options.isa < IsaLevel::kAmx || options.amx == AmxUse::kNever) return nullptr;
+  if (options.amx == AmxUse::kEmulate) return detected >= IsaLevel::kAvx512 ? &emulated_tiles() : nullptr;
+  if (detected >= IsaLevel::kAmx && request_tiles()) return &amx_tiles();
+#endif
+  return nullptr;
 }
 
 }  // namespace cpu
@@ -45,12 +81,17 @@ CORBEL_INLINE Result<CpuBackend> CpuBackend::create(const Context& context) {
   return detail::guard([&]() -> Result<CpuBackend> {
     const ContextOptions& options = context.options();
     const IsaLevel detected = detected_isa();
-    if (options.force_isa && options.isa > detected) {
-      return Status(Errc::kUnsupported, fmt::format("the instruction level {} is asked for, this CPU has {}",
-                                                    isa_name(options.isa), isa_name(detected)));
+    const cpu::TileTable* const tiles = cpu::tiles_of(options);
+    const IsaLevel level = tiles != nullptr ? IsaLevel::kAmx : std::min({options.isa, detected, IsaLevel::kAvx512});
+    if (options.force_isa && level != options.isa) {
+      const char* const why = options.amx == AmxUse::kNever ? ", whose tiles the options forbid,"
+                              : detected == IsaLevel::kAmx  ? ", whose tiles the system refuses,"
+                                                            : "";
+      return Status(Errc::kUnsupported,
+                    fmt::format("the instruction level {} is asked for, this CPU{} has {}", isa_name(options.isa), why,
+                                isa_name(std::min(detected, IsaLevel::kAvx512))));
     }
-    const IsaLevel level = std::min(options.isa, detected);
-    return CpuBackend(context, level, cpu::kernels_of(level));
+    return CpuBackend(context, level, cpu::kernels_of(level), tiles);
   });
 }
 
@@ -135,7 +176,7 @@ CORBEL_INLINE bool CpuBackend::supports(const hal::Op& op, const hal::Program& p
 
 CORBEL_INLINE std::uint64_t CpuBackend::workspace_bytes(const hal::Program& program,
                                                         const hal::BatchLimits& limits) const noexcept {
-  return cpu::workspace_bytes(program, limits);
+  return cpu::workspace_bytes(program, limits, tiles_ == nullptr ? 0 : context_.concurrency());
 }
 
 CORBEL_INLINE Status CpuBackend::upload(Stream&, Buffer& to, std::uint64_t offset, const void* from,
@@ -189,7 +230,7 @@ CORBEL_INLINE Status CpuBackend::run(Stream&, const hal::Bindings<CpuBackend>& b
     memory.kv = data(b.kv);
     memory.kv_bytes = b.kv == nullptr ? 0 : b.kv->bytes();
     const hal::BatchView batch(static_cast<const std::byte*>(data(b.batch)), *b.batch_layout);
-    const cpu::Runner runner(context_, *kernels_, memory, batch, limits);
+    const cpu::Runner runner(context_, *kernels_, tiles_, memory, batch, limits);
     CORBEL_RETURN_IF_ERROR(runner.check());
     runner.run();
     return {};
@@ -197,8 +238,11 @@ CORBEL_INLINE Status CpuBackend::run(Stream&, const hal::Bindings<CpuBackend>& b
 }
 
 CORBEL_INLINE std::string CpuBackend::describe() const {
-  return fmt::format("cpu: {}, {} thread{}, int8 activations with one scale per 32 for quantized weights",
-                     isa_name(level_), context_.concurrency(), context_.concurrency() == 1 ? "" : "s");
+  const char* const prompts = tiles_ == nullptr                            ? ""
+                              : context_.options().amx == AmxUse::kEmulate ? "; prompts on emulated tiles of bfloat16"
+                                                                           : "; prompts on tiles of bfloat16";
+  return fmt::format("cpu: {}, {} thread{}, int8 activations with one scale per 32 for quantized weights{}",
+                     isa_name(level_), context_.concurrency(), context_.concurrency() == 1 ? "" : "s", prompts);
 }
 
 CORBEL_NAMESPACE_END

@@ -5,10 +5,12 @@
 #include <corbel/backends/cpu/cpu_backend.hpp>
 #include <corbel/backends/cpu/kernel_table.hpp>
 #include <corbel/backends/cpu/scalar_rows.hpp>
+#include <corbel/backends/cpu/tile_table.hpp>
 #include <corbel/context.hpp>
 #include <corbel/hal/backend.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -41,13 +43,36 @@ struct Matrix {
 /// first.
 struct ExpertWorkspace {
   std::uint64_t slots = 0;  ///< LinearRow [rows * top_k]
-  std::uint64_t ends = 0;   ///< uint32 [experts + 2]
+  std::uint64_t ends = 0;   ///< uint32 [2 * experts + 2]
   std::uint64_t bytes = 0;
 
   ExpertWorkspace(std::uint64_t rows, std::uint64_t in_cols, const hal::RouteSpec& route) noexcept {
     slots = rows * (in_cols / kBlockColumns) * sizeof(ActivationBlock);
     ends = slots + rows * route.top_k * sizeof(LinearRow);
-    bytes = ends + (std::uint64_t{route.experts} + 2) * sizeof(std::uint32_t);
+    bytes = (ends + (std::uint64_t{route.experts} * 2 + 2) * sizeof(std::uint32_t) + 63) / 64 * 64;
+  }
+};
+
+/// Rows of one expert that a task tiles at a time, of `k` columns.
+inline std::size_t tiled_expert_rows(std::size_t k) noexcept {
+  constexpr std::size_t kBytes = 512 << 10;
+  return std::clamp<std::size_t>(kBytes / (tile_steps(k) * 64 + 1) / 16 * 16, 16, kMaxTiledRows);
+}
+
+/// Where a linear on tiles keeps what it needs, in bytes from the start of the workspace.
+struct TileWorkspace {
+  std::uint64_t rows = 0;           ///< LinearRow [rows]: those on tiles, then the others
+  std::uint64_t activations = 0;    ///< those on tiles as tiles, group by group; then ActivationBlock of the others
+  std::uint64_t scratch = 0;        ///< of each worker
+  std::uint64_t scratch_bytes = 0;  ///< of one
+  std::uint64_t bytes = 0;
+
+  /// For `groups` inputs of `k` columns each, and as many workers as threads.
+  TileWorkspace(std::uint64_t num_rows, std::uint64_t groups, std::uint64_t k, std::uint64_t threads) noexcept {
+    activations = (num_rows * sizeof(LinearRow) + 63) / 64 * 64;
+    scratch = activations + (num_rows + kTileBlockRows - 1) * groups * tile_steps(static_cast<std::size_t>(k)) * 64;
+    scratch_bytes = tile_scratch_bytes(static_cast<std::size_t>(k));
+    bytes = scratch + threads * scratch_bytes;
   }
 };
 
@@ -87,8 +112,9 @@ struct AttentionWorkspace {
 };
 
 /// The workspace serves one op at a time: quantized activations of a linear's input, the sorted slots of experts,
-/// chunks of attention, scratch of routing.
-inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::BatchLimits& limits) noexcept {
+/// chunks of attention, scratch of routing. `tile_threads` work on tiles at a time, 0 where there are none.
+inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::BatchLimits& limits,
+                                     std::size_t tile_threads) noexcept {
   std::uint64_t bytes = 0;
   for (const hal::Op& op : program.ops) {
     if (op.in[0] == hal::kNone) continue;
@@ -97,8 +123,13 @@ inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::Bat
     std::uint64_t own = 0;
     if (op.kind == hal::OpKind::kLinear || op.kind == hal::OpKind::kGroupedLinear) {
       own = rows * (in.width / kBlockColumns) * sizeof(ActivationBlock);
+      const std::uint32_t groups = op.kind == hal::OpKind::kLinear ? 1 : op.groups;
+      if (tile_threads != 0 && rows != 0)
+        own = std::max(own, TileWorkspace(rows, groups, in.width / groups, tile_threads).bytes);
     } else if (op.kind == hal::OpKind::kExpertLinear) {
       own = ExpertWorkspace(rows, in.width, op.route).bytes;
+      const auto k = static_cast<std::size_t>(program.weights[static_cast<std::size_t>(op.weight)].cols());
+      own += tile_threads * (tile_scratch_bytes(k) + tiled_elements(tiled_expert_rows(k), k) * sizeof(std::uint16_t));
     } else if (op.kind == hal::OpKind::kAttention) {
       own = AttentionWorkspace(op.attention, limits).bytes;
     } else if (op.kind == hal::OpKind::kRoute) {
@@ -111,10 +142,11 @@ inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::Bat
 
 class Runner {
  public:
-  Runner(const Context& context, const KernelTable& kernels, const RunMemory& memory, const hal::BatchView& batch,
-         const hal::BatchLimits& limits) noexcept
+  Runner(const Context& context, const KernelTable& kernels, const TileTable* tiles, const RunMemory& memory,
+         const hal::BatchView& batch, const hal::BatchLimits& limits) noexcept
       : context_(context),
         kernels_(kernels),
+        tiles_(tiles),
         memory_(memory),
         batch_(batch),
         limits_(limits),
@@ -145,8 +177,41 @@ class Runner {
   void expert_sum(const hal::Op& op) const noexcept;
   void select_rows(const hal::Op& op) const noexcept;
 
-  /// Quantizes all rows of a value, where the weight has quantized segments: a block for each 32 columns.
-  void quantize_rows(hal::ValueId id, const CpuBackend::Weight& w, ActivationBlock* blocks) const noexcept;
+  /// Quantizes all rows of a value, where the weight has quantized segments: a block for each 32 columns. `tiled`: but
+  /// those of prompts.
+  void quantize_rows(hal::ValueId id, const CpuBackend::Weight& w, ActivationBlock* blocks,
+                     bool tiled = false) const noexcept;
+  /// How a row of a value is quantized.
+  struct Quantization {
+    bool exact = false;  ///< in steps that the value is known to consist of
+    std::size_t group = 0;
+    float step = 0;
+  };
+  Quantization quantization(hal::ValueId id) const noexcept;
+
+  // ---- tiles: which arithmetic a row gets depends on its role, the weight's type and the program alone
+  bool is_prompt(hal::ValueId id, std::size_t r) const noexcept {
+    const bool all = memory_.program->values[static_cast<std::size_t>(id)].rows == hal::Rows::kAll;
+    return batch_.roles[all ? static_cast<std::int32_t>(r) : batch_.wanted[r]] != hal::Role::kGenerated;
+  }
+  /// Whether an op's rows of prompts are multiplied on tiles, and there are any.
+  bool uses_tiles(const hal::Op& op) const noexcept;
+  /// kLinear (groups 1) and kGroupedLinear.
+  void tiled_linear(const hal::Op& op, std::size_t groups) const noexcept;
+  /// As linear_columns(), on tiles. Of `tiled` what says where the weights are need not be set; `plain` has the same
+  /// rows for segments of types that have no tiles.
+  void tiled_columns(const CpuBackend::Weight& w, std::size_t begin, std::size_t end, TileLinearArgs tiled,
+                     const LinearArgs& plain) const noexcept;
+  /// Calls body(i, worker) for i in [0, num_tasks): no two calls with one number of a worker, below the context's
+  /// concurrency, run at a time.
+  template <class Body>
+  void worker_tasks(std::size_t num_tasks, const Body& body) const noexcept {
+    std::atomic<std::size_t> next{0};
+    tasks(std::min(num_tasks, context_.concurrency()), [&](std::size_t worker) {
+      for (std::size_t i = 0; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) body(i, worker);
+    });
+  }
+
   /// Runs the kernels for rows [begin, end) of the weight, whose segments they may cross. Of `args` out and bias are
   /// those of `begin`; the members that say where the weights are need not be set.
   void linear_columns(const CpuBackend::Weight& w, std::size_t begin, std::size_t end, LinearArgs args) const noexcept;
@@ -220,6 +285,7 @@ class Runner {
 
   const Context& context_;
   const KernelTable& kernels_;
+  const TileTable* tiles_;
   const RunMemory& memory_;
   const hal::BatchView& batch_;
   const hal::BatchLimits& limits_;

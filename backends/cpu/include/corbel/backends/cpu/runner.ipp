@@ -3,6 +3,7 @@
 
 #include <corbel/backends/cpu/runner.hpp>
 #include <corbel/backends/cpu/runner_experts.ipp>
+#include <corbel/backends/cpu/runner_tiles.ipp>
 #include <corbel/backends/cpu/scalar_rows.hpp>
 
 #include <cstring>
@@ -104,19 +105,25 @@ CORBEL_INLINE void Runner::rope(const hal::Op& op) const noexcept {
   });
 }
 
-CORBEL_INLINE void Runner::quantize_rows(hal::ValueId id, const CpuBackend::Weight& w,
-                                         ActivationBlock* blocks) const noexcept {
+CORBEL_INLINE Runner::Quantization Runner::quantization(hal::ValueId id) const noexcept {
+  const hal::Value& value = memory_.program->values[static_cast<std::size_t>(id)];
+  const hal::IntegerSteps& steps = value.steps;
+  if (!steps.known || steps.group % kBlockColumns != 0) return {false, kBlockColumns, 0};
+  return {true, steps.group != 0 ? steps.group : value.width, steps.value};
+}
+
+CORBEL_INLINE void Runner::quantize_rows(hal::ValueId id, const CpuBackend::Weight& w, ActivationBlock* blocks,
+                                         bool tiled) const noexcept {
   if (std::none_of(w.segments().begin(), w.segments().end(),
                    [](const auto& segment) { return packed_format(segment.dtype).quantized(); }))
     return;
   const Matrix in = matrix(id);
-  const hal::IntegerSteps& steps = memory_.program->values[static_cast<std::size_t>(id)].steps;
-  const bool exact = steps.known && steps.group % kBlockColumns == 0;
-  const std::size_t group = !exact ? kBlockColumns : steps.group != 0 ? steps.group : in.cols;
-  const float step = exact ? steps.value : 0;
+  const Quantization q = quantization(id);
   const std::size_t num_blocks = in.cols / kBlockColumns;
-  each_row(in.rows, in.cols * 8,
-           [&](std::size_t r) { kernels_.quantize_row(in.row(r), in.cols, group, step, blocks + r * num_blocks); });
+  each_row(in.rows, in.cols * 8, [&](std::size_t r) {
+    if (tiled && is_prompt(id, r)) return;
+    kernels_.quantize_row(in.row(r), in.cols, q.group, q.step, blocks + r * num_blocks);
+  });
 }
 
 // First the rows are quantized, then tasks divide the groups of the weight.
@@ -125,6 +132,7 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
   const CpuBackend::Weight& w = weight(op.weight);
   const float* bias = vector_or_null(op.bias);
   if (in.rows == 0) return;
+  if (uses_tiles(op)) return tiled_linear(op, 1);
 
   auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
   quantize_rows(op.in[0], w, blocks);

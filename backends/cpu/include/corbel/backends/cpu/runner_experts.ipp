@@ -36,6 +36,7 @@ CORBEL_INLINE void Runner::grouped_linear(const hal::Op& op) const noexcept {
   const Matrix in = matrix(op.in[0]), out = matrix(op.out);
   const CpuBackend::Weight& w = weight(op.weight);
   if (in.rows == 0) return;
+  if (uses_tiles(op)) return tiled_linear(op, op.groups);
   auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
   quantize_rows(op.in[0], w, blocks);
 
@@ -75,9 +76,9 @@ CORBEL_INLINE void Runner::route(const hal::Op& op) const noexcept {
   });
 }
 
-// Slots of rows (one per chosen expert) are sorted by expert; an expert's weights are then read once for all of its
-// slots, and those of an expert that nobody chose are not read. What a slot gets depends on its own input and expert
-// alone: the kernels compute each row for itself.
+// Slots of rows (one per chosen expert) are sorted by expert, those on tiles before the others; an expert's weights are
+// then read once for all of its slots of a kind, and those of an expert that nobody chose are not read. What a slot
+// gets depends on its own input, expert and role alone: the kernels compute each row for itself.
 CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
   constexpr std::size_t kWeightCost = 4;  // rows whose products take as long as reading the weights
   const Matrix in = matrix(op.in[0]), routed = matrix(op.in[1]), out = matrix(op.out);
@@ -92,46 +93,52 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
   auto* const blocks = reinterpret_cast<ActivationBlock*>(memory_.workspace);
   auto* const slots = reinterpret_cast<LinearRow*>(memory_.workspace + layout.slots);
   auto* const ends = reinterpret_cast<std::uint32_t*>(memory_.workspace + layout.ends);
-  quantize_rows(op.in[0], w, blocks);
+  const bool tiled = uses_tiles(op);
+  quantize_rows(op.in[0], w, blocks, tiled);
 
-  // A counting sort; what names no expert goes last.
-  const auto expert_of = [&](std::size_t r, std::size_t j) {
+  // A counting sort into bins, two of each expert; what names no expert goes last.
+  const std::size_t bins = 2 * experts;
+  const auto bin_of = [&](std::size_t r, std::size_t j) {
     const float number = routed.row(r)[j];
-    return number >= 0 && number < static_cast<float>(experts) ? static_cast<std::size_t>(number) : experts;
+    if (!(number >= 0 && number < static_cast<float>(experts))) return bins;
+    return 2 * static_cast<std::size_t>(number) + (tiled && is_prompt(op.in[0], r) ? 0 : 1);
   };
-  std::fill_n(ends, experts + 2, 0u);
+  std::fill_n(ends, bins + 2, 0u);
   for (std::size_t r = 0; r < in.rows; ++r)
-    for (std::size_t j = 0; j < top_k; ++j) ++ends[expert_of(r, j) + 1];
-  for (std::size_t e = 0; e < experts; ++e) ends[e + 1] += ends[e];
+    for (std::size_t j = 0; j < top_k; ++j) ++ends[bin_of(r, j) + 1];
+  for (std::size_t bin = 0; bin < bins; ++bin) ends[bin + 1] += ends[bin];
   for (std::size_t r = 0; r < in.rows; ++r) {
     for (std::size_t j = 0; j < top_k; ++j) {
-      const std::size_t e = expert_of(r, j), input = inputs == 1 ? 0 : j;
-      if (e == experts) {
+      const std::size_t bin = bin_of(r, j), input = inputs == 1 ? 0 : j;
+      if (bin == bins) {
         std::fill_n(out.row(r) + j * out_cols, out_cols, std::numeric_limits<float>::quiet_NaN());
       } else {
-        slots[ends[e]++] = {(r * inputs + input) * num_blocks, r * in.stride + input * in_cols,
-                            r * out.stride + j * out_cols};
+        slots[ends[bin]++] = {(r * inputs + input) * num_blocks, r * in.stride + input * in_cols,
+                              r * out.stride + j * out_cols};
       }
     }
   }
-  const auto begin_of = [&](std::size_t e) { return e == 0 ? std::size_t{0} : std::size_t{ends[e - 1]}; };
+  const auto begin_of = [&](std::size_t bin) { return bin == 0 ? std::size_t{0} : std::size_t{ends[bin - 1]}; };
 
   const std::size_t pieces = (out_cols + kGroupRows - 1) / kGroupRows;
   std::size_t total = 0, num_pieces = 0;
-  for (std::size_t e = 0; e < experts; ++e) {
-    const std::size_t count = ends[e] - begin_of(e);
+  for (std::size_t bin = 0; bin < bins; ++bin) {
+    const std::size_t count = ends[bin] - begin_of(bin);
     if (count == 0) continue;
     total += pieces * (count + kWeightCost);
     num_pieces += pieces;
   }
   const std::size_t rows_at_once = rows_in_cache(num_blocks);
   const std::size_t num_tasks = count_linear_tasks(in.rows * out.cols * in_cols, num_pieces);
-  tasks(num_tasks, [&](std::size_t task) {
+  const std::size_t tiled_rows = tiled_expert_rows(in_cols);
+  const std::size_t scratch_bytes = tile_scratch_bytes(in_cols);
+  const std::size_t worker_bytes = scratch_bytes + tiled_elements(tiled_rows, in_cols) * sizeof(std::uint16_t);
+  const auto body = [&](std::size_t task, std::size_t worker) {
     // Pieces lie one after the other on a line as long as their cost; a task has those that begin in its part of it.
     const std::size_t begin = total * task / num_tasks, end = total * (task + 1) / num_tasks;
     std::size_t start = 0;
-    for (std::size_t e = 0; e < experts && start < end; ++e) {
-      const std::size_t first_slot = begin_of(e), count = ends[e] - first_slot;
+    for (std::size_t bin = 0; bin < bins && start < end; ++bin) {
+      const std::size_t e = bin / 2, first_slot = begin_of(bin), count = ends[bin] - first_slot;
       if (count == 0) continue;
       const std::size_t cost = count + kWeightCost;
       const auto piece_from = [&](std::size_t at) {
@@ -141,7 +148,9 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
       start += pieces * cost;
       if (from >= to) continue;
       const std::size_t first = from * kGroupRows, last = std::min(to * kGroupRows, out_cols);
-      for (std::size_t slot = 0; slot < count; slot += rows_at_once) {
+      const bool on_tiles = tiled && bin % 2 == 0;
+      const std::size_t step = on_tiles ? tiled_rows : rows_at_once;
+      for (std::size_t slot = 0; slot < count; slot += step) {
         LinearArgs args;
         args.k = in_cols;
         args.x_blocks = blocks;
@@ -149,11 +158,25 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
         args.out = out.data + first;
         args.rows = slots + first_slot + slot;
         args.bias = bias == nullptr ? nullptr : bias + e * out_cols + first;
-        args.num_rows = std::min(rows_at_once, count - slot);
-        linear_columns(w, e * out_cols + first, e * out_cols + last, args);
+        args.num_rows = std::min(step, count - slot);
+        if (!on_tiles) {
+          linear_columns(w, e * out_cols + first, e * out_cols + last, args);
+          continue;
+        }
+        TileLinearArgs tile_args;
+        tile_args.scratch = memory_.workspace + layout.bytes + worker * worker_bytes;
+        auto* const x = reinterpret_cast<std::uint16_t*>(tile_args.scratch + scratch_bytes);
+        tiles_->tile_rows(args.x, args.rows, args.num_rows, in_cols, x);
+        tile_args.x = x;
+        tiled_columns(w, e * out_cols + first, e * out_cols + last, tile_args, args);
       }
     }
-  });
+  };
+  if (tiled) {
+    worker_tasks(num_tasks, body);
+  } else {
+    tasks(num_tasks, [&](std::size_t task) { body(task, 0); });
+  }
 }
 
 CORBEL_INLINE void Runner::expert_sum(const hal::Op& op) const noexcept {
