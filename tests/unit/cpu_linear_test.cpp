@@ -322,7 +322,8 @@ TileCase random_tiles(Rng& rng, int kind) {
     to.push_back(kind == 0 ? word(120, 14) : kind == 1 ? word(0, 130) : kind == 2 ? word(55, 20) : word(60, 4));
   }
   for (int i = 0; i < 256; ++i)
-    c.sums.push_back(from_bits((rng() & 0x807fffffu) | (kind == 0 ? 120 + rng() % 14 : rng() % 3) << 23));
+    c.sums.push_back(from_bits(
+        static_cast<std::uint32_t>((rng() & 0x807fffffu) | (kind == 0 ? 120 + rng() % 14 : rng() % 3) << 23)));
   return c;
 }
 
