@@ -18,6 +18,10 @@ CLI::App* add_verb(CLI::App& app, Action& action, const char* name, const char* 
       ->check(CLI::IsMember(backends));
   verb->add_option("--isa", options.isa, "Use exactly this level of CPU instructions (default: the highest)")
       ->check(CLI::IsMember({"base", "avx2", "avx512", "amx"}));
+  verb->add_option("--amx", options.amx,
+                   "Tiles of AMX for prompts: where the CPU has them, never, or by software (slow)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"allow", "never", "emulate"}));
   verb->add_option("--threads", options.threads, "Threads (default: physical cores)")->check(number_in(1, 1024));
   verb->add_option("--kv", options.kv, "Element type of cached keys and values")
       ->capture_default_str()
@@ -68,6 +72,7 @@ corbel::Context make_context(const RunOptions& options) {
     } catch (const std::exception&) {  // no memory for it: the work goes on without
     }
   };
+  if (options.amx != "allow") context.amx = options.amx == "never" ? corbel::AmxUse::kNever : corbel::AmxUse::kEmulate;
   if (!options.isa.empty()) {
     context.isa = corbel::isa_from_name(options.isa).value();
     context.force_isa = true;

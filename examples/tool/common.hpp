@@ -49,6 +49,7 @@ void add_bench(CLI::App& app, Action& action);
 struct RunOptions {
   std::string backend;  // empty: the best that this machine has
   std::string isa;      // empty: the highest level that this machine has
+  std::string amx = "allow";
   std::string kv = "f16";
   std::string activations = "float";
   int threads = 0;  // 0: physical cores

@@ -12,7 +12,7 @@ struct BuildInfo {
   const char* mode;      ///< "static", "shared" or "header-only", then ", no exceptions" where that is so
   const char* backends;  ///< best first, separated by blanks: "cpu ref"
   const char*
-      isa_levels;  ///< levels that the cpu backend has kernels for, lowest first: "base avx2 avx512"; empty without it
+      isa_levels;  ///< levels that the cpu backend has kernels for, lowest first: "base avx2 avx512 amx"; empty without it
 };
 
 /// Cannot fail. Thread-safe.

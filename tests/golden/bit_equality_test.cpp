@@ -53,15 +53,15 @@ void check_equality(const std::string& path, const Context& one_thread, const Co
     Sequence<B> sequence(cache);
     CHECK(same_bits(all_logits(other_batch, sequence, ids, 128), expected));
   }
-  {
-    INFO("a second sequence in the same run");
+  for (const Role role : {Role::kPrompt, Role::kGenerated}) {
+    INFO("a second sequence in the same run, of role " << static_cast<int>(role));
     Sequence<B> first(base.cache), second(base.cache);
     const std::vector<TokenId> stranger = random_ids(ids.size(), 100);
     const std::uint64_t runs = batch.num_runs();
     std::vector<float> got;
     for (std::size_t at = 0; at < ids.size(); at += 40) {
       const std::size_t rows = std::min<std::size_t>(40, ids.size() - at);
-      REQUIRE(batch.add(second, std::span(stranger).subspan(at, rows), Role::kPrompt, Wanted::kLast).ok());
+      REQUIRE(batch.add(second, std::span(stranger).subspan(at, rows), role, Wanted::kLast).ok());
       REQUIRE(batch.add(first, std::span(ids).subspan(at, rows), Role::kPrompt, Wanted::kAll).ok());
       const Logits logits = batch.forward().value();
       REQUIRE(logits.rows == rows + 1);
@@ -119,10 +119,33 @@ TEST_CASE("bit equality on cpu at every ISA level", "[bits][cpu]") {
   }
 }
 
+TEST_CASE("bit equality of generated rows at amx and avx512", "[bits][cpu]") {
+  if (!has_level(IsaLevel::kAmx)) {
+    skip("bit equality of generated rows at amx and avx512", "this CPU lacks avx512");
+    return;
+  }
+  const auto logits = [](const std::string& path, IsaLevel level, Role role) {
+    auto running = Running<CpuBackend>::load(path, context_at(level), {.max_tokens = 128});
+    auto batch = Batch<CpuBackend>::create(running.cache, {.max_rows = 64, .max_wanted = 64}).value();
+    Sequence<CpuBackend> sequence(running.cache);
+    return all_logits(batch, sequence, random_ids(40, running.model.spec().vocab), 16, role);
+  };
+  for (const char* name : {"llama-q4_k_m/model.gguf", "qwen2-f16/model.gguf", "gpt-oss"}) {
+    INFO(name);
+    const std::string path = test_data("golden/") + name;
+    const std::vector<float> expected = logits(path, IsaLevel::kAvx512, Role::kPrompt);
+    CHECK(same_bits(logits(path, IsaLevel::kAmx, Role::kGenerated), expected));
+    // On tiles, prompts are close and not the same; where all weights are float32, they are.
+    const std::vector<float> prompts = logits(path, IsaLevel::kAmx, Role::kPrompt);
+    CHECK(same_bits(prompts, expected) == (std::string_view(name) == "gpt-oss"));
+    CHECK(max_difference(prompts, expected) <= 0.25);
+  }
+}
+
 TEST_CASE("bit equality of quantized experts", "[bits][cpu]") {
   const std::string root = shared_data("golden_quantized", "bit equality of quantized experts");
   if (root.empty()) return;
-  const IsaLevel level = detected_isa();
+  const IsaLevel level = isa_levels("bit equality of quantized experts").back();
   check_equality<CpuBackend>(root + "/mxfp4-gpt-oss", context_at(level, 1), context_at(level, 2), 100, KvType::kF16);
 }
 
@@ -131,6 +154,8 @@ TEST_CASE("bit equality of a real prompt of 64 tokens", "[bits][cpu][real]") {
   if (path.empty()) return;
   const IsaLevel level = detected_isa();
   check_equality<CpuBackend>(path, context_at(level, 1), context_at(level, 2), 64, KvType::kF16);
+  if (level < IsaLevel::kAmx && has_level(IsaLevel::kAmx))  // emulated tiles are slow
+    check_equality<CpuBackend>(path, context_at(IsaLevel::kAmx, 1), context_at(IsaLevel::kAmx, 2), 20, KvType::kF16);
 }
 #endif
 

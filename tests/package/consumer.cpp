@@ -54,6 +54,13 @@ std::string consume(const char* model_path) {
     if (!line.ok()) return "error: " + std::string(line.status().message());
     lines += std::string(corbel::isa_name(level)) + " " + *line + "\n";
   }
+  if (corbel::detected_isa() >= corbel::IsaLevel::kAvx512) {
+    const corbel::Context context(
+        {.threads = 2, .isa = corbel::IsaLevel::kAmx, .force_isa = true, .amx = corbel::AmxUse::kEmulate});
+    const corbel::Result<std::string> line = digest<corbel::DefaultBackend>(model_path, context);
+    if (!line.ok()) return "error: " + std::string(line.status().message());
+    lines += "amx (emulated tiles) " + *line + "\n";
+  }
   const corbel::Context context({.threads = 2});
   const corbel::Result<std::string> line = digest<corbel::RefBackend>(model_path, context);
   if (!line.ok()) return "error: " + std::string(line.status().message());

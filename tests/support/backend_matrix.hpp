@@ -24,7 +24,7 @@ struct Target {
   /// Double inside an op and one rounding at its end; else float32 sums, and 8-bit activations (one scale per 32)
   /// against quantized weights.
   bool is_exact = false;
-  /// Rows of prompts meet weights on tiles of bfloat16: both factors are rounded to 8 bits, see on_tiles().
+  /// Rows of prompts meet weights on tiles of bfloat16: both factors are rounded to 8 significant bits, see on_tiles().
   bool has_tiles = false;
 
   corbel::Context context(int threads = 2) const {
@@ -44,7 +44,7 @@ struct Target {
   }
   /// How far a row of a prompt of a linear may be besides, for weights of this type; `magnitude` is that of the
   /// products.
-  double tile_slack(corbel::DType dtype, double magnitude) const { return on_tiles(dtype) ? 0x1.01p-8 * magnitude : 0; }
+  double tile_slack(corbel::DType dtype, double magnitude) const { return on_tiles(dtype) ? 0x1.01p-7 * magnitude : 0; }
   bool on_tiles([[maybe_unused]] corbel::DType dtype) const {
 #if CORBEL_HAS_CPU
     const corbel::cpu::PackedFormat format = corbel::cpu::packed_format(dtype);

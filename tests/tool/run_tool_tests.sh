@@ -296,6 +296,13 @@ for backend in ref cpu; do
   check "logits: $backend: to stdout" cmp "$work/$backend" "$work/out"
 done
 succeeds "logits: as generated" logits "$tiny" --ids "$work/ids.json" --role generated --chunk 1 --greedy 2
+if grep -qw avx512_vnni /proc/cpuinfo; then
+  run logits "$tiny" --isa avx512 --ids "$work/ids.json" --out "$work/avx512"
+  run logits "$tiny" --isa amx --amx emulate --ids "$work/ids.json" --out "$work/amx" --role generated
+  check "logits: --isa amx: generated rows as at avx512" cmp "$work/avx512" "$work/amx"
+  succeeds "logits: --amx emulate" logits "$tiny" --amx emulate --ids "$work/ids.json" --greedy 2
+fi
+fails 2 "amx" "an unknown --amx" logits "$tiny" --amx sometimes --ids "$work/ids.json"
 succeeds "logits: --isa base" logits "$tiny" --isa base --ids "$work/ids.json" --greedy 2
 for kv in f32 bf16 f16; do succeeds "logits: --kv $kv" logits "$tiny" --kv $kv --ids "$work/ids.json" --greedy 2; done
 

@@ -35,7 +35,7 @@ CORBEL_INLINE const BuildInfo& build_info() noexcept {
     "",
 #elif defined(__x86_64__)
     "cpu ref",
-    "base avx2 avx512",
+    "base avx2 avx512 amx",
 #else
     "cpu ref",
     "base",
