@@ -140,13 +140,20 @@ inline std::uint64_t workspace_bytes(const hal::Program& program, const hal::Bat
   return bytes;
 }
 
+/// Whether activations are rounded as a checkpoint's scheme says. What bfloat16 changes in front of such a step would
+/// come out of it as other codes, so these programs have no linears on tiles.
+inline bool rounds_activations(const hal::Program& program) noexcept {
+  return std::any_of(program.ops.begin(), program.ops.end(),
+                     [](const hal::Op& op) { return op.kind == hal::OpKind::kRoundActivations; });
+}
+
 class Runner {
  public:
   Runner(const Context& context, const KernelTable& kernels, const TileTable* tiles, const RunMemory& memory,
          const hal::BatchView& batch, const hal::BatchLimits& limits) noexcept
       : context_(context),
         kernels_(kernels),
-        tiles_(tiles),
+        tiles_(rounds_activations(*memory.program) ? nullptr : tiles),
         memory_(memory),
         batch_(batch),
         limits_(limits),

@@ -10,9 +10,8 @@
 CORBEL_NAMESPACE_BEGIN
 namespace cpu {
 
-// Integers times a known step are multiplied as they are: int8 is exact for them, bfloat16 is not.
 CORBEL_INLINE bool Runner::uses_tiles(const hal::Op& op) const noexcept {
-  if (tiles_ == nullptr || quantization(op.in[0]).exact) return false;
+  if (tiles_ == nullptr) return false;
   const auto& segments = weight(op.weight).segments();
   if (std::none_of(segments.begin(), segments.end(), [&](const CpuBackend::Weight::Segment& segment) {
         return tiles_->expand[static_cast<std::size_t>(segment.dtype)] != nullptr;

@@ -51,21 +51,15 @@ struct VectorTileArithmetic {
   }
 };
 
-/// Four columns of 16 rows of a record as float32, equal to the dequantization bit for bit: columns 4 * kQuad to 4 *
-/// kQuad + 3. The only part that knows how records of quantized types are laid out (packed.hpp).
+/// Four columns of 16 rows of a record as float32, equal to the dequantization bit for bit: those of quad kQuad. The
+/// only part that knows what records of quantized types hold (packed.hpp); `factors` are those of the 256 columns.
 template <DType kType, std::size_t kQuad>
-CORBEL_CPU_INLINE void expand_quad(const std::byte* record, Floats (&columns)[4]) {
+CORBEL_CPU_INLINE void expand_quad(const std::byte* record, const Factors& factors, Floats (&columns)[4]) {
   constexpr PackedFormat kFormat = packed_format(kType);
-  Codes codes;
-  if constexpr (kFormat.code_bits == 8) {
-    codes = load_codes(record + kQuad * 64);
-  } else {
-    const Codes line = load_codes(record + kQuad / 2 * 64);
-    codes = prepare_nibbles<kType>(kQuad % 2 == 0 ? low_nibbles(line) : high_nibbles(line));
-  }
+  const Codes codes = quad_codes<kType, static_cast<int>(kQuad)>(record);
   constexpr std::size_t kAt =
       kFormat.code_bytes() + kQuad * 4 / kFormat.scale_columns * kGroupRows * kFormat.scale_bytes;
-  const Floats scales = load_scales<kType>(record + kAt);
+  const Floats scales = load_scales<kType>(record + kAt, factors.scale);
   const Ints words = {codes.v}, byte = broadcast_int(0xff);
   const Ints numbers[4] = {bit_and(words, byte), bit_and(shift_right<8>(words), byte),
                            bit_and(shift_right<16>(words), byte), shift_right<24>(words)};
@@ -73,7 +67,7 @@ CORBEL_CPU_INLINE void expand_quad(const std::byte* record, Floats (&columns)[4]
   for (std::size_t i = 0; i < 4; ++i) {
     columns[i] = mul(scales, to_floats(sub(numbers[i], broadcast_int(kFormat.zero()))));
     if constexpr (kFormat.has_minimum)
-      columns[i] = add(columns[i], load_scales<kType>(record + kAt + kFormat.scales_bytes()));
+      columns[i] = add(columns[i], load_scales<kType>(record + kAt + kFormat.scales_bytes(), factors.minimum));
   }
 }
 
@@ -89,13 +83,13 @@ CORBEL_CPU_INLINE void store_pair(std::uint16_t* row, Floats even, Floats odd) {
 }
 
 template <DType kType, std::size_t kQuad = 0>
-CORBEL_CPU_INLINE void expand_quads(const std::byte* record, std::uint16_t* tile) {
+CORBEL_CPU_INLINE void expand_quads(const std::byte* record, const Factors& factors, std::uint16_t* tile) {
   if constexpr (kQuad < kBlockColumns / 4) {
     Floats columns[4];
-    expand_quad<kType, kQuad>(record, columns);
+    expand_quad<kType, kQuad>(record, factors, columns);
     store_pair(tile + kQuad * 64, columns[0], columns[1]);
     store_pair(tile + kQuad * 64 + 32, columns[2], columns[3]);
-    expand_quads<kType, kQuad + 1>(record, tile);
+    expand_quads<kType, kQuad + 1>(record, factors, tile);
   }
 }
 
@@ -106,7 +100,9 @@ inline void expand(const std::byte* group, std::size_t first_step, std::size_t n
   constexpr PackedFormat kFormat = packed_format(kType);
   for (std::size_t step = first_step; step < first_step + num_steps; ++step, tiles += 2 * kTileWords) {
     if constexpr (kFormat.quantized()) {
-      expand_quads<kType>(group + step * kFormat.record_bytes(), tiles);
+      const std::size_t column = step * kTileStep;
+      const std::size_t nest = record_offset(kFormat, column / kNestColumns * kNestColumns) - kFormat.header_bytes();
+      expand_quads<kType>(group + record_offset(kFormat, column), load_factors<kType>(group + nest), tiles);
     } else if constexpr (kFormat.coded()) {
       const std::byte* record = group + step * kFormat.record_bytes();
       const Floats scales = load(reinterpret_cast<const float*>(record));
