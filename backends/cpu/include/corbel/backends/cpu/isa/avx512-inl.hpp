@@ -158,8 +158,11 @@ template <int kFrom, int kTo, int kBits>
 CORBEL_CPU_INLINE Codes move_bits(Codes c) {
   if constexpr (kBits == 8) return c;
   constexpr auto kMask = static_cast<char>(((1 << kBits) - 1) << kTo);
-  const __m512i moved = kFrom > kTo   ? _mm512_srli_epi16(c.v, kFrom > kTo ? kFrom - kTo : 0)
-                        : kFrom < kTo ? _mm512_slli_epi16(c.v, kFrom < kTo ? kTo - kFrom : 0)
+  // How many bits to shift is unsigned for clang.
+  constexpr auto kDown = static_cast<unsigned>(kFrom > kTo ? kFrom - kTo : 0);
+  constexpr auto kUp = static_cast<unsigned>(kFrom < kTo ? kTo - kFrom : 0);
+  const __m512i moved = kFrom > kTo   ? _mm512_srli_epi16(c.v, kDown)
+                        : kFrom < kTo ? _mm512_slli_epi16(c.v, kUp)
                                       : c.v;
   return {_mm512_and_si512(moved, _mm512_set1_epi8(kMask))};
 }
