@@ -87,6 +87,18 @@ std::vector<PlanLine> plan(const corbel::Checkpoint& checkpoint, const corbel::C
           {"total", plan.total()}};
 }
 
+/// What would compute, in a line.
+std::string describe_backend(const corbel::Context& context, const Options& options) {
+  const std::string name = options.run.backend.empty() ? corbel::kBackendNames[0] : options.run.backend;
+  return corbel::visit_backend(name,
+                               [&]<class B>() -> corbel::Result<std::string> {
+                                 const corbel::Result<B> backend = B::create(context);
+                                 if (!backend.ok()) return backend.status();
+                                 return backend->describe();
+                               })
+      .value();
+}
+
 struct ProgramTexts {
   std::string before;
   std::string after;
@@ -174,6 +186,7 @@ struct Summary {
   std::uint32_t context = 0;      // 0: not known
   std::uint32_t plan_tokens = 0;  // 0: no plan
   std::vector<PlanLine> plan;
+  std::string backend;
   std::string problem;  // why the rest is not known
 };
 
@@ -201,6 +214,7 @@ Summary summarize(const corbel::Checkpoint& checkpoint, const corbel::Context& c
     const std::uint32_t tokens = std::min(spec->context_length, options.plan_tokens != 0 ? options.plan_tokens : 4096u);
     summary.plan = plan(checkpoint, context, options, tokens);
     summary.plan_tokens = tokens;
+    summary.backend = describe_backend(context, options);
   } catch (const corbel::Exception& error) {
     summary.problem = error.what();
   }
@@ -224,6 +238,7 @@ void print_summary(const Summary& summary) {
       memory += (i == 0 ? "" : ", ") + (summary.plan[i].kind + (" " + short_bytes(summary.plan[i].bytes)));
   }
   line("memory", memory);
+  if (!summary.backend.empty()) line("backend", summary.backend);
   if (!summary.problem.empty()) line("problem", summary.problem);
 }
 
@@ -240,6 +255,7 @@ Value summary_to_json(const Summary& summary) {
                         {"quantization", Value::string(summary.quantization)},
                         {"context", count(summary.context)},
                         {"memory", std::move(memory)},
+                        {"backend", summary.backend.empty() ? Value::null() : Value::string(summary.backend)},
                         {"problem", summary.problem.empty() ? Value::null() : Value::string(summary.problem)}});
 }
 
