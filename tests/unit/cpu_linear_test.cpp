@@ -6,9 +6,13 @@
 #include <corbel/context.hpp>
 #include <corbel/dtype.hpp>
 
+#include <algorithm>
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
 #include <support/isa.hpp>
 #include <support/op_harness.hpp>
