@@ -42,7 +42,7 @@ class Blocks {
 /// The automaton of Aho and Corasick (1975, doi:10.1145/360825.360855). Its state after some bytes of a text is the
 /// longest beginning of a piece that they end with; a piece is given and met in the order in which bytes are fed, so
 /// one that is fed backwards tells which pieces begin at a byte. Immutable once finished; thread-safe.
-class PieceAutomaton {
+class CORBEL_API PieceAutomaton {
  public:
   using State = std::uint32_t;  ///< 0: at the start
   struct Piece {

@@ -22,7 +22,7 @@ struct TextSpan {
 
 /// Reads a text once, from its end, and meets the beginnings of pieces; between them it looks at one byte of a table
 /// for each byte of text.
-class SpecialMatcher {
+class CORBEL_API SpecialMatcher {
  public:
   struct Match {
     std::uint32_t begin = 0;

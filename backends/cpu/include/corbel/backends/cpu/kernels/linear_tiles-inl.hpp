@@ -262,7 +262,7 @@ template <DType kType>
 constexpr auto expander() {
   constexpr PackedFormat kFormat = packed_format(kType);
   decltype(TileLinearArgs::expand) function = nullptr;
-  if constexpr (kFormat.quantized() || kFormat.coded() || kFormat.plain != DType::kF32) function = &expand<kType>;
+  if constexpr (kFormat.quantized() || kFormat.coded() || kFormat.plain == DType::kBF16) function = &expand<kType>;
   return function;
 }
 
