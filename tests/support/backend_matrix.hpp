@@ -48,7 +48,7 @@ struct Target {
   bool on_tiles([[maybe_unused]] corbel::DType dtype) const {
 #if CORBEL_HAS_CPU
     const corbel::cpu::PackedFormat format = corbel::cpu::packed_format(dtype);
-    return has_tiles && (format.quantized() || format.coded() || format.plain != corbel::DType::kF32);
+    return has_tiles && (format.quantized() || format.coded() || format.plain == corbel::DType::kBF16);
 #else
     return false;
 #endif
