@@ -20,14 +20,8 @@ namespace cpu {
 inline constexpr std::int32_t kTileTokens = 64;
 inline constexpr std::int32_t kSubtileTokens = 16;
 /// A query's positions are summed in chunks, which begin at fixed positions whatever runs, and then the chunks from the
-/// first to the last, so that threads can share a long context. Where the chunk of `position` ends: a multiple of
-/// kTileTokens.
-constexpr std::int32_t attention_chunk_end(std::int32_t position) noexcept {
-  const std::int64_t tokens = position < 4096 ? 256 : position < 32768 ? 1024 : 4096;
-  const std::int64_t end = (position / tokens + 1) * tokens;
-  return end > INT32_MAX ? INT32_MAX : static_cast<std::int32_t>(end);
-}
-/// The number of the chunk of `position`, from 0, and where a chunk begins.
+/// first to the last, so that threads can share a long context. The number of the chunk of `position`, from 0; where a
+/// chunk begins, a multiple of kTileTokens; and where that of `position` ends.
 constexpr std::int32_t attention_chunk(std::int32_t position) noexcept {
   if (position < 4096) return position / 256;
   if (position < 32768) return 16 + (position - 4096) / 1024;
@@ -36,7 +30,11 @@ constexpr std::int32_t attention_chunk(std::int32_t position) noexcept {
 constexpr std::int32_t attention_chunk_begin(std::int32_t chunk) noexcept {
   if (chunk < 16) return chunk * 256;
   if (chunk < 44) return 4096 + (chunk - 16) * 1024;
-  return 32768 + (chunk - 44) * 4096;
+  const std::int64_t begin = 32768 + std::int64_t{chunk - 44} * 4096;
+  return begin > INT32_MAX ? INT32_MAX : static_cast<std::int32_t>(begin);
+}
+constexpr std::int32_t attention_chunk_end(std::int32_t position) noexcept {
+  return attention_chunk_begin(attention_chunk(position) + 1);
 }
 
 /// Where a row of a linear begins, counted from LinearArgs::x_blocks (in blocks), x and out (in elements).
