@@ -2,9 +2,9 @@
 //
 // The level is chosen once, when the backend is made (ContextOptions::isa, force_isa, amx). Quantized weights meet
 // activations that are quantized to 8 bits, one scale per 32 of a row; plain weights meet float32. At level amx that
-// holds for rows of generated tokens; in rows of prompts, activations and all weights but float32 ones are rounded to
-// bfloat16. Every output is reduced in one order that depends on its own row alone: results are bit-equal for any
-// number of threads, rows, chunks and any cache block size, and may differ between levels.
+// holds for rows of generated tokens; in rows of prompts, activations and all weights but float32 and float16 ones are
+// rounded to bfloat16. Every output is reduced in one order that depends on its own row alone: results are bit-equal
+// for any number of threads, rows, chunks and any cache block size, and may differ between levels.
 #pragma once
 
 #include <corbel/backends/cpu/kernel_table.hpp>

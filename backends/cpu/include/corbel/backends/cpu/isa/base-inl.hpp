@@ -114,25 +114,19 @@ template <int kBits>
 CORBEL_CPU_INLINE Ints shift_right(Ints x) {  // of numbers that are not negative
   return {x.a >> kBits, x.b >> kBits, x.c >> kBits, x.d >> kBits};
 }
+template <class Byte>
+CORBEL_CPU_INLINE Ints load_bytes(const void* p) {
+  Byte bytes[16];
+  __builtin_memcpy(bytes, p, sizeof bytes);
+  std::int32_t lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = bytes[i];
+  Ints v;
+  __builtin_memcpy(&v, lanes, sizeof v);
+  return v;
+}
 /// 16 bytes as integers.
-CORBEL_CPU_INLINE Ints load_u8(const void* p) {
-  std::uint8_t bytes[16];
-  __builtin_memcpy(bytes, p, sizeof bytes);
-  std::int32_t lanes[16];
-  for (int i = 0; i < 16; ++i) lanes[i] = bytes[i];
-  Ints v;
-  __builtin_memcpy(&v, lanes, sizeof v);
-  return v;
-}
-CORBEL_CPU_INLINE Ints load_i8(const void* p) {
-  std::int8_t bytes[16];
-  __builtin_memcpy(bytes, p, sizeof bytes);
-  std::int32_t lanes[16];
-  for (int i = 0; i < 16; ++i) lanes[i] = bytes[i];
-  Ints v;
-  __builtin_memcpy(&v, lanes, sizeof v);
-  return v;
-}
+CORBEL_CPU_INLINE Ints load_u8(const void* p) { return load_bytes<std::uint8_t>(p); }
+CORBEL_CPU_INLINE Ints load_i8(const void* p) { return load_bytes<std::int8_t>(p); }
 /// table[code] for codes below 16.
 CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   std::int32_t lanes[16];

@@ -173,7 +173,7 @@ inline void linear_tile(const LinearArgs& a, const LinearPiece& piece, std::size
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r)
       x.at[r] = a.x_blocks + (a.rows == nullptr ? (row + r) * a.x_block_stride : a.rows[row + r].x_block);
-    Factors factors = load_factors<kType>(group);
+    Factors factors = {zero(), zero()};
     for (std::size_t block = 0; block < num_blocks; ++block, group += kFormat.record_bytes()) {
       if constexpr (kFormat.nested()) {
         if (block % (kNestColumns / kBlockColumns) == 0) {
