@@ -2,6 +2,7 @@
 #include <corbel/context.hpp>
 #include <corbel/detail/cpu_count.hpp>
 #include <corbel/detail/fp_environment.hpp>
+#include <corbel/detail/stall_backoff.hpp>
 #ifdef _OPENMP
 #include <corbel/backends/cpu/openmp_executor.hpp>
 #endif
@@ -199,6 +200,46 @@ TEST_CASE("the pool survives a storm of short regions") {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < 8; ++i) sum += slots[i * 64];
   CHECK(sum == expected);
+}
+
+TEST_CASE("stalls buy times without workers, longer ones from stall to stall, and quiet times pay them back") {
+  using corbel::detail::StallBackoff;
+  using std::chrono::microseconds;
+  StallBackoff backoff;
+  StallBackoff::Time now{std::chrono::hours(1)};
+  // A region whose own tasks take `own`, and which then waits.
+  const auto region = [&](microseconds own, microseconds wait) {
+    backoff.joined(now, now + own, now + own + wait);
+    now += own + wait;
+  };
+  CHECK_FALSE(backoff.alone(now));
+  region(microseconds(20), microseconds(300));  // short
+  CHECK_FALSE(backoff.alone(now));
+  region(microseconds(5000), microseconds(5000));  // as long as the last task of another may be
+  CHECK_FALSE(backoff.alone(now));
+
+  region(microseconds(20), microseconds(4000));
+  CHECK(backoff.alone(now));
+  CHECK(backoff.alone(now + microseconds(15999)));
+  CHECK_FALSE(backoff.alone(now + microseconds(16000)));
+
+  // A core that is always taken: after some stalls next to nothing of the time is waited for.
+  microseconds waited{0};
+  const StallBackoff::Time start = now;
+  for (int stall = 0; stall < 20; ++stall) {
+    while (backoff.alone(now)) now += microseconds(100);
+    region(microseconds(20), microseconds(4000));
+    waited += microseconds(4000);
+  }
+  CHECK(waited * 50 < now - start);
+  CHECK_FALSE(backoff.alone(now + StallBackoff::kLongest));  // it is tried again
+
+  // Without stalls the next one costs little again.
+  now += StallBackoff::kLongest;
+  for (int i = 0; i < 200000; ++i) region(microseconds(50), microseconds(2));
+  region(microseconds(20), microseconds(1000));
+  CHECK(backoff.alone(now + microseconds(3999)));
+  CHECK_FALSE(backoff.alone(now + microseconds(4000)));
 }
 
 TEST_CASE("the threads have names, block all signals and compute in the default environment") {

@@ -4,6 +4,7 @@
 
 #include <corbel/config.hpp>
 #include <corbel/detail/fp_environment.hpp>
+#include <corbel/detail/stall_backoff.hpp>
 
 #include <atomic>
 #include <charconv>
@@ -65,6 +66,12 @@ class ThreadPool {
   /// and does nothing while another thread's region (or the region that this call is nested in) uses the pool.
   bool try_run(std::size_t num_tasks, Task task, void* argument) noexcept {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
+    const auto begin = std::chrono::steady_clock::now();
+    if (backoff_.alone(begin)) {
+      for (std::size_t i = 0; i < num_tasks; ++i) task(argument, i);
+      busy_.store(false, std::memory_order_release);
+      return true;
+    }
     if (!start_tried_) start();
     region_ = {task, argument, num_tasks};
     unfinished_.store(num_tasks, std::memory_order_relaxed);
@@ -72,13 +79,7 @@ class ThreadPool {
     unclaimed_.store(num_tasks, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) wake(num_tasks - 1);
     const std::size_t mine = run_tasks();
-    for (int spins = 0; unfinished_.load(std::memory_order_acquire) != mine; ++spins) {
-      if (spins < kJoinSpins) {
-        cpu_pause();
-      } else {
-        std::this_thread::yield();  // a worker holds a long task, or the system took its core away
-      }
-    }
+    if (unfinished_.load(std::memory_order_acquire) != mine) join(mine, begin);
     busy_.store(false, std::memory_order_release);
     return true;
   }
@@ -135,6 +136,19 @@ class ThreadPool {
     return nullptr;
   }
 
+  // Waits for the tasks of others; `mine` are done, of a region that began at `begin`.
+  void join(std::size_t mine, StallBackoff::Time begin) noexcept {
+    const auto done = std::chrono::steady_clock::now();
+    for (int spins = 0; unfinished_.load(std::memory_order_acquire) != mine; ++spins) {
+      if (spins < kJoinSpins) {
+        cpu_pause();
+      } else {
+        std::this_thread::yield();  // a worker holds a long task, or the system took its core away
+      }
+    }
+    backoff_.joined(begin, done, std::chrono::steady_clock::now());
+  }
+
   // Claims and runs tasks until none is left. Until the caller reports them as finished, the region is the same one.
   std::size_t run_tasks() noexcept {
     std::size_t done = 0;
@@ -184,7 +198,8 @@ class ThreadPool {
   alignas(64) std::atomic<bool> busy_{false};
   std::atomic<std::size_t> sleepers_{0};
   std::atomic<bool> stop_{false};
-  bool start_tried_ = false;  // this and the next two: owned by who holds busy_
+  StallBackoff backoff_;      // this and the next three: owned by who holds busy_
+  bool start_tried_ = false;
   std::size_t num_started_ = 0;
   std::unique_ptr<Worker[]> workers_;
   const std::size_t concurrency_;
