@@ -51,11 +51,11 @@ std::vector<T> filled(std::size_t count, std::uint32_t seed) {
 
 void bench_linear(const cpu::KernelTable& kernels, std::size_t k, std::size_t columns) {
   std::printf("linear, k %zu, %zu columns: GB/s of packed weights for 1 row, then GOP/s for rows\n", k, columns);
-  constexpr std::size_t kRows[] = {1, 2, 4, 8, 16, 64};
-  const std::vector<float> x = filled<float>(64 * k, 1);
-  std::vector<float> out(64 * columns);
-  std::vector<cpu::ActivationBlock> blocks(64 * k / 32);
-  for (std::size_t r = 0; r < 64; ++r) kernels.quantize_row(x.data() + r * k, k, 32, 0, blocks.data() + r * (k / 32));
+  constexpr std::size_t kRows[] = {1, 2, 8, 24, 64, 240};
+  const std::vector<float> x = filled<float>(240 * k, 1);
+  std::vector<float> out(240 * columns);
+  std::vector<cpu::ActivationBlock> blocks(240 * k / 32);
+  for (std::size_t r = 0; r < 240; ++r) kernels.quantize_row(x.data() + r * k, k, 32, 0, blocks.data() + r * (k / 32));
   for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
     const std::size_t group = static_cast<std::size_t>(cpu::group_bytes(type.dtype, k));
     std::vector<std::byte> weights(group * columns / 16 + 64, std::byte{0});

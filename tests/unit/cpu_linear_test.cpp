@@ -77,7 +77,7 @@ Matrix run_linear(const corbel::Context& context, const std::vector<hal::WeightP
                   const std::vector<float>& bias, const Matrix& x, hal::Role role = hal::Role::kPrompt) {
   hal::ValueId in = 0, out = 0;
   const OpProgram p = linear_program(parts, bias, &in, &out);
-  OpRunner<CpuBackend> runner(context, p.program, {.max_rows = 128});
+  OpRunner<CpuBackend> runner(context, p.program, {.max_rows = static_cast<std::uint32_t>(x.rows)});
   return runner.run(BatchRows::range(x.rows, 0, 0, role), {{in, x}}, {out})[0];
 }
 
@@ -198,15 +198,17 @@ TEST_CASE("cpu: a linear row has the same bits alone, in company, and with any n
     for (const corbel::DTypeTraits& type : corbel::all_dtypes()) {
       INFO(type.name);
       Rng rng(4);
-      const std::uint64_t cols = type.unpack == nullptr ? 100 / type.block_elements * type.block_elements : 768;
+      const std::uint64_t cols = type.unpack == nullptr ? 300 / type.block_elements * type.block_elements : 768;
       // Merged from two tensors of different types, each with a partly used last group.
       const std::vector<hal::WeightPart> parts = {
           quantized_part(type.dtype, 200, cols, rng),
           quantized_part(type.unpack == nullptr ? DType::kF32 : DType::kQ8_0, 55, cols, rng)};
-      const Matrix x = random_matrix(101, static_cast<std::size_t>(cols), rng);
+      // Few rows read the weights themselves, more go through panels; more than kLinearRows need several.
+      const bool many = type.dtype == DType::kQ4_K || type.dtype == DType::kF16;
+      const Matrix x = random_matrix(many ? cpu::kLinearRows + 30 : 67, static_cast<std::size_t>(cols), rng);
       const Matrix all = run_linear(context_at(level, 2), parts, {}, x);
       CHECK(run_linear(context_at(level, 1), parts, {}, x).same_bits(all));
-      for (const std::size_t count : {std::size_t{1}, std::size_t{3}, std::size_t{7}, std::size_t{64}})
+      for (const std::size_t count : {1u, 3u, 7u, 23u, 24u, 32u, 47u})
         CHECK(run_linear(context_at(level, 2), parts, {}, x.slice(20, count)).same_bits(all.slice(20, count)));
     }
   });

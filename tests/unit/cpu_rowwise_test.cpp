@@ -177,9 +177,9 @@ TEST_CASE("cpu: activations are quantized to the nearest of 127 steps per 32") {
         CHECK(std::fabs(error) <= blocks[b].scale * 0.5001f);
         sums[i / 16] += blocks[b].codes[i];
       }
-      CHECK(blocks[b].sums[0] == sums[0]);
-      CHECK(blocks[b].sums[1] == sums[1]);
-      CHECK(blocks[b].sum == sums[0] + sums[1]);
+      CHECK(blocks[b].offsets[0] == cpu::kOffsetFactor * sums[0]);
+      CHECK(blocks[b].offsets[1] == cpu::kOffsetFactor * sums[1]);
+      CHECK(blocks[b].offset == cpu::kOffsetFactor * (sums[0] + sums[1]));
       CHECK(blocks[b].scaled_sum == blocks[b].scale * static_cast<float>(sums[0] + sums[1]));
     }
   });

@@ -44,6 +44,9 @@ struct LinearRow {
   std::size_t out = 0;
 };
 
+/// Rows for which a linear prepares what it reads of the weights at a time; a call may have more.
+inline constexpr std::size_t kLinearRows = 256;
+
 /// out[r][c] = sum over k of weights[c][k] * x[r][k] (+ bias[c]), for the rows [0, num_rows) of x and the columns [0,
 /// num_columns) of `out`. Each output is accumulated in float32 over rising k: block by block (one fused step per
 /// scale, then one per minimum) for quantized types, element by element for plain ones.

@@ -232,14 +232,17 @@ constexpr std::size_t record_offset(const PackedFormat& format, std::size_t colu
   return column / kBlockColumns * format.record_bytes() + headers * format.header_bytes();
 }
 
+/// What an activation's code is multiplied by in ActivationBlock::offset: the largest zero point, negated.
+inline constexpr std::int32_t kOffsetFactor = -128;
+
 /// 32 activations of a row, quantized: value = scale * code. Also what types with minima or zero points need of them.
 struct ActivationBlock {
   std::int8_t codes[kBlockColumns];
   float scale;
-  std::int32_t sums[2];  ///< of the codes, one per 16 columns
-  float scaled_sums[2];  ///< scale * sum of the codes, one per 16 columns
-  std::int32_t sum;      ///< of all codes
-  float scaled_sum;      ///< scale * sum
+  float scaled_sum;           ///< scale * sum of the codes
+  float scaled_sums[2];       ///< scale * sum of the codes, one per 16 columns
+  std::int32_t offset;        ///< kOffsetFactor * sum of the codes
+  std::int32_t offsets[2];    ///< kOffsetFactor * sum of the codes, one per 16 columns
   std::int32_t padding;
 };
 static_assert(sizeof(ActivationBlock) == 64);

@@ -248,8 +248,8 @@ class Runner {
   /// Rows of `num_blocks` blocks that a task passes over at a time: they stay in a second-level cache beside the task's
   /// weights.
   static std::size_t rows_in_cache(std::size_t num_blocks) noexcept {
-    constexpr std::size_t kBytes = 192 << 10;
-    return std::max<std::size_t>(16, kBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16);
+    constexpr std::size_t kBytes = 384 << 10;
+    return std::clamp<std::size_t>(kBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16, 16, kLinearRows);
   }
   /// Into how many tasks a linear is divided that has `pieces` pieces of columns and `size` multiplications. A task has
   /// some microseconds' worth of them, and long enough a stretch of weights for the hardware prefetcher.

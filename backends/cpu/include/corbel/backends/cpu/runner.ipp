@@ -168,6 +168,7 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
         args.out_stride = out.stride;
         args.bias = bias == nullptr ? nullptr : bias + column;
         args.num_rows = std::min(rows_at_once, in.rows - row);
+        if (row != 0) args.prefetch_distance = 0;  // the weights have just been read
         kernels_.linear[static_cast<std::size_t>(segment.dtype)](args);
       }
     }

@@ -10,6 +10,8 @@ struct Ints {
 
 inline constexpr std::size_t kMaxRows = 4;  // two 16-bit accumulators each, and eight registers for everything else
 inline constexpr std::size_t kMaxSums = 4;
+inline constexpr std::size_t kPanelGroups = 1;
+inline constexpr std::size_t kPanelTileRows = 4;
 
 // ---- float32
 // ------------------------------------------------------------------------------------------------------------------------------------
@@ -53,6 +55,25 @@ CORBEL_CPU_INLINE float max_lanes(Floats v) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+CORBEL_CPU_INLINE __m256 swap_middle_pairs(__m256 v) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
+}
+CORBEL_CPU_INLINE void load_pairs(const float* p, Floats& x, Floats& y) {
+  const Floats low = load(p), high = load(p + 16);
+  x = {swap_middle_pairs(_mm256_shuffle_ps(low.lo, low.hi, 0x88)),
+       swap_middle_pairs(_mm256_shuffle_ps(high.lo, high.hi, 0x88))};
+  y = {swap_middle_pairs(_mm256_shuffle_ps(low.lo, low.hi, 0xdd)),
+       swap_middle_pairs(_mm256_shuffle_ps(high.lo, high.hi, 0xdd))};
+}
+CORBEL_CPU_INLINE Floats interleave8(__m256 x, __m256 y) {
+  const __m256 low = _mm256_unpacklo_ps(x, y), high = _mm256_unpackhi_ps(x, y);
+  return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+}
+CORBEL_CPU_INLINE void store_pairs(float* p, Floats x, Floats y) {
+  store(p, interleave8(x.lo, y.lo));
+  store(p + 16, interleave8(x.hi, y.hi));
 }
 
 /// p[16 * j + i] = lane j of r[i], for a block of 8 by 8.
@@ -109,6 +130,10 @@ CORBEL_CPU_INLINE Ints shift_left(Ints x) {
 template <int kBits>
 CORBEL_CPU_INLINE Ints shift_right(Ints x) {
   return {_mm256_srli_epi32(x.lo, kBits), _mm256_srli_epi32(x.hi, kBits)};
+}
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_right_signed(Ints x) {
+  return {_mm256_srai_epi32(x.lo, kBits), _mm256_srai_epi32(x.hi, kBits)};
 }
 /// 16 bytes as integers.
 CORBEL_CPU_INLINE Ints load_u8(const void* p) {
@@ -201,6 +226,12 @@ CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) {
   const auto* v = reinterpret_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
 }
+CORBEL_CPU_INLINE void store_codes(std::byte* p, Codes c) {
+  auto* v = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(v, c.lo);
+  _mm256_storeu_si256(v + 1, c.hi);
+}
+inline constexpr bool kWideCodesAreBest = false;
 template <int kFrom, int kTo, int kBits>
 CORBEL_CPU_INLINE __m256i move_bits(__m256i v) {
   constexpr auto kMask = static_cast<char>(((1 << kBits) - 1) << kTo);
@@ -242,8 +273,8 @@ CORBEL_CPU_INLINE Ints widen(Codes narrow) {
 /// Keeps the order of the additions before it: as one big sum the compilers rearrange them into a tree, whose leaves do
 /// not fit in the registers.
 CORBEL_CPU_INLINE void pin(__m256i& lo, __m256i& hi) { __asm__("" : "+x"(lo), "+x"(hi)); }
-template <int kMaxCode, int kStep, int kSteps>
-CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x) {
+template <int kMaxCode, int kZeroShift, int kStep, int kSteps>
+CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x, const std::int32_t*) {
   constexpr int kRoom = 32767 / (2 * 127 * kMaxCode);  // steps that fit in 16 bits
   constexpr int kPhase = kStep % kRoom;
   const Codes product = {_mm256_maddubs_epi16(c.lo, x.v), _mm256_maddubs_epi16(c.hi, x.v)};
@@ -258,15 +289,15 @@ CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x) {
     pin(dot.wide.lo, dot.wide.hi);
   }
 }
-template <int kMaxCode, int kStep, int kSteps>
-CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, SignedCodes c, Quad x) {
+template <int kMaxCode, int kZeroShift, int kStep, int kSteps>
+CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, SignedCodes c, Quad x, const std::int32_t*) {
   const Ints product = widen({_mm256_maddubs_epi16(c.magnitude.lo, _mm256_sign_epi8(x.v, c.value.lo)),
                               _mm256_maddubs_epi16(c.magnitude.hi, _mm256_sign_epi8(x.v, c.value.hi))});
   dot.wide = kStep == 0 ? product : add(dot.wide, product);
   pin(dot.wide.lo, dot.wide.hi);
 }
 template <int kMaxCode, int kZeroShift>
-CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* sum) {
+CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* offset) {
   if constexpr (kZeroShift == 0 || kMaxCode >= 128) return dot.wide;  // signed codes have lost their zero point already
-  return sub(dot.wide, shift_left<kZeroShift>(broadcast_int(*sum)));
+  return add(dot.wide, shift_right_signed<7 - kZeroShift>(broadcast_int(*offset)));
 }

@@ -10,6 +10,8 @@ struct Ints {
 
 inline constexpr std::size_t kMaxRows = 8;   // an integer and a float accumulator each
 inline constexpr std::size_t kMaxSums = 16;  // float accumulators of attention
+inline constexpr std::size_t kPanelGroups = 2;  // loads are what limits: each activation serves two
+inline constexpr std::size_t kPanelTileRows = 6;
 
 // ---- float32
 // ------------------------------------------------------------------------------------------------------------------------------------
@@ -42,6 +44,20 @@ CORBEL_CPU_INLINE float max_lanes(Floats v) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+CORBEL_CPU_INLINE void load_pairs(const float* p, Floats& x, Floats& y) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  const Floats low = load(p), high = load(p + 16);
+  x.v = _mm512_permutex2var_ps(low.v, even, high.v);
+  y.v = _mm512_permutex2var_ps(low.v, odd, high.v);
+}
+CORBEL_CPU_INLINE void store_pairs(float* p, Floats x, Floats y) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  _mm512_storeu_ps(p, _mm512_permutex2var_ps(x.v, low, y.v));
+  _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(x.v, high, y.v));
 }
 
 // The unmasked form is a macro at -O0, whose mask of -1 is warned about.
@@ -91,6 +107,10 @@ CORBEL_CPU_INLINE Ints shift_left(Ints x) {
 template <int kBits>
 CORBEL_CPU_INLINE Ints shift_right(Ints x) {
   return {_mm512_srli_epi32(x.v, kBits)};
+}
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_right_signed(Ints x) {
+  return {_mm512_srai_epi32(x.v, kBits)};
 }
 /// 16 bytes as integers.
 CORBEL_CPU_INLINE Ints load_u8(const void* p) {
@@ -154,6 +174,13 @@ struct Dot {
 };
 
 CORBEL_CPU_INLINE Codes load_codes(const std::byte* p) { return {_mm512_loadu_si512(p)}; }
+CORBEL_CPU_INLINE void store_codes(std::byte* p, Codes c) { _mm512_storeu_si512(p, c.v); }
+inline constexpr bool kWideCodesAreBest = true;
+/// Codes with kAdd added to each.
+template <int kAdd>
+CORBEL_CPU_INLINE Codes add_to_codes(Codes c) {
+  return {_mm512_add_epi8(c.v, _mm512_set1_epi8(static_cast<char>(kAdd)))};
+}
 template <int kFrom, int kTo, int kBits>
 CORBEL_CPU_INLINE Codes move_bits(Codes c) {
   if constexpr (kBits == 8) return c;
@@ -180,12 +207,13 @@ CORBEL_CPU_INLINE Quad load_quad(const std::int8_t* p) {
   __builtin_memcpy(&word, p, sizeof word);
   return {_mm512_set1_epi32(word)};
 }
-template <int kMaxCode, int kStep, int kSteps>
-CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x) {
-  dot.sum = _mm512_dpbusd_epi32(kStep == 0 ? _mm512_setzero_si512() : dot.sum, c.v, x.v);
+template <int kMaxCode, int kZeroShift, int kStep, int kSteps>
+CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x, const std::int32_t* offset) {
+  if constexpr (kStep == 0) dot.sum = kZeroShift == 7 ? _mm512_set1_epi32(*offset) : _mm512_setzero_si512();
+  dot.sum = _mm512_dpbusd_epi32(dot.sum, c.v, x.v);
 }
 template <int kMaxCode, int kZeroShift>
-CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* sum) {
-  if constexpr (kZeroShift == 0) return {dot.sum};
-  return sub({dot.sum}, shift_left<kZeroShift>(broadcast_int(*sum)));
+CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* offset) {
+  if constexpr (kZeroShift == 0 || kZeroShift == 7) return {dot.sum};  // 7: the sum began there
+  return add({dot.sum}, shift_right_signed<7 - kZeroShift>(broadcast_int(*offset)));
 }

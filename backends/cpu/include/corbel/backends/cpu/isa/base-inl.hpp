@@ -15,6 +15,8 @@ struct Ints {
 /// Rows of activations that share one pass over the weights.
 inline constexpr std::size_t kMaxRows = 2;
 inline constexpr std::size_t kMaxSums = 2;
+inline constexpr std::size_t kPanelGroups = 1;
+inline constexpr std::size_t kPanelTileRows = 2;
 
 // ---- float32
 // ------------------------------------------------------------------------------------------------------------------------------------
@@ -71,6 +73,25 @@ CORBEL_CPU_INLINE float max_lanes(Floats v) {
   return even > odd ? even : odd;
 }
 
+/// x and y alternate from p on.
+CORBEL_CPU_INLINE void load_pairs(const float* p, Floats& x, Floats& y) {
+  const Floats low = load(p), high = load(p + 16);
+  x = {__builtin_shufflevector(low.a, low.b, 0, 2, 4, 6), __builtin_shufflevector(low.c, low.d, 0, 2, 4, 6),
+       __builtin_shufflevector(high.a, high.b, 0, 2, 4, 6), __builtin_shufflevector(high.c, high.d, 0, 2, 4, 6)};
+  y = {__builtin_shufflevector(low.a, low.b, 1, 3, 5, 7), __builtin_shufflevector(low.c, low.d, 1, 3, 5, 7),
+       __builtin_shufflevector(high.a, high.b, 1, 3, 5, 7), __builtin_shufflevector(high.c, high.d, 1, 3, 5, 7)};
+}
+CORBEL_CPU_INLINE void store_pairs4(float* p, Float4 x, Float4 y) {
+  store4(p, __builtin_shufflevector(x, y, 0, 4, 1, 5));
+  store4(p + 4, __builtin_shufflevector(x, y, 2, 6, 3, 7));
+}
+CORBEL_CPU_INLINE void store_pairs(float* p, Floats x, Floats y) {
+  store_pairs4(p, x.a, y.a);
+  store_pairs4(p + 8, x.b, y.b);
+  store_pairs4(p + 16, x.c, y.c);
+  store_pairs4(p + 24, x.d, y.d);
+}
+
 /// p[16 * j + i] = lane j of rows[i]
 CORBEL_CPU_INLINE void store_transposed4(float* p, Float4 x, Float4 y, Float4 z, Float4 w) {
   const Float4 xy_low = __builtin_shufflevector(x, y, 0, 4, 1, 5), xy_high = __builtin_shufflevector(x, y, 2, 6, 3, 7);
@@ -113,6 +134,10 @@ CORBEL_CPU_INLINE Ints shift_left(Ints x) {
 template <int kBits>
 CORBEL_CPU_INLINE Ints shift_right(Ints x) {  // of numbers that are not negative
   return {x.a >> kBits, x.b >> kBits, x.c >> kBits, x.d >> kBits};
+}
+template <int kBits>
+CORBEL_CPU_INLINE Ints shift_right_signed(Ints x) {
+  return shift_right<kBits>(x);
 }
 template <class Byte>
 CORBEL_CPU_INLINE Ints load_bytes(const void* p) {
@@ -241,10 +266,14 @@ CORBEL_CPU_INLINE Codes look_up(const std::uint8_t* table, Codes codes) {
   __builtin_memcpy(&codes.v, bytes, sizeof bytes);
   return codes;
 }
+CORBEL_CPU_INLINE void store_codes(std::byte* p, Codes codes) { __builtin_memcpy(p, &codes.v, sizeof codes.v); }
 template <int kMaxCode>
 CORBEL_CPU_INLINE Codes prepare_codes(Codes codes) {
   return codes;
 }
+/// Whether dot products cost the least for codes of 8 bits with a zero point of 128, or of 0: to those panels are
+/// expanded. Else they keep the codes' own range.
+inline constexpr bool kWideCodesAreBest = false;
 
 #if defined(__SSE2__)
 CORBEL_CPU_INLINE Quad load_quad(const std::int8_t* p) {
@@ -268,16 +297,16 @@ CORBEL_CPU_INLINE Int4 dot4(Int4 codes, Quad x) {
 }
 #endif
 
-/// Adds step kStep of kSteps.
-template <int kMaxCode, int kStep, int kSteps>
-CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes codes, Quad x) {
+/// Adds step kStep of kSteps. `offset` is kOffsetFactor times the sum of the activations; the zero point of the codes is
+/// 1 << kZeroShift, or 0 where kZeroShift is.
+template <int kMaxCode, int kZeroShift, int kStep, int kSteps>
+CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes codes, Quad x, const std::int32_t*) {
   const Ints product = {dot4(codes.v.a, x), dot4(codes.v.b, x), dot4(codes.v.c, x), dot4(codes.v.d, x)};
   dot.sum = kStep == 0 ? product : add(dot.sum, product);
 }
-/// Sum of (code - zero) * x, where `sum` is that of the activations and zero is 1 << kZeroShift, or 0 where kZeroShift
-/// is.
+/// The sum of (code - zero) * x.
 template <int kMaxCode, int kZeroShift>
-CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* sum) {
+CORBEL_CPU_INLINE Ints dot_total(const Dot<kMaxCode>& dot, const std::int32_t* offset) {
   if constexpr (kZeroShift == 0) return dot.sum;
-  return sub(dot.sum, shift_left<kZeroShift>(broadcast_int(*sum)));
+  return add(dot.sum, shift_right_signed<7 - kZeroShift>(broadcast_int(*offset)));
 }

@@ -45,7 +45,11 @@ struct Query {
   float weights[kTileTokens];
 };
 
-/// What sums that belong to one maximum are worth under a later one.
+/// What sums that belong to one maximum are worth under a later one: 1 where it is the same, infinite ones too.
+CORBEL_CPU_INLINE Floats decays(Floats from, Floats to) {
+  const Floats one = broadcast(1.0f), e = exp(sub(from, to));
+  return select_less(from, to, e, select_less(to, from, e, one));
+}
 CORBEL_CPU_INLINE float decay(float from, float to) {
   return from == to ? 1.0f : first_lane(exp(broadcast(from - to)));
 }
@@ -55,12 +59,6 @@ CORBEL_CPU_INLINE std::size_t group_width(const AttentionArgs& a, std::size_t fi
   const std::size_t left = a.num_rows * a.num_heads - first;
   return left < kMaxRows ? left : kMaxRows;
 }
-
-/// How many vectors of sums a tile holds beside those of kRows rows: 1, 2 or 4 times as many stay in registers.
-template <std::size_t kRows>
-inline constexpr std::size_t kSumsPerRow = kMaxSums >= 4 * kRows   ? 4
-                                           : kMaxSums >= 2 * kRows ? 2
-                                                                   : 1;
 
 /// Scores of the kSubtiles subtiles from number `s` on, whose first position is `start`, into the queries' weights.
 /// `next` are the keys that will be read after these; `q` is the first query's column in its group, whose rows lie
@@ -87,17 +85,19 @@ CORBEL_CPU_INLINE void score_subtiles(const AttentionArgs& a, const std::byte* c
       for (std::size_t i = 0; i < kSubtiles; ++i) scores[r * kSubtiles + i] = fma(k[i], x, scores[r * kSubtiles + i]);
     }
   }
+  const Floats scale = broadcast(a.scale);
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
     CORBEL_CPU_UNROLL
     for (std::size_t i = 0; i < kSubtiles; ++i)
-      store(queries[r].weights + (static_cast<std::size_t>(s) + i) * kSubtileTokens, scores[r * kSubtiles + i]);
+      store(queries[r].weights + (static_cast<std::size_t>(s) + i) * kSubtileTokens,
+            mul(scores[r * kSubtiles + i], scale));
   }
-  if (a.softcap == 0 && a.slopes == nullptr && a.scale == 1) return;
+  if (a.softcap == 0 && a.slopes == nullptr) return;
   for (std::size_t r = 0; r < kRows; ++r) {
     for (std::size_t i = 0; i < kSubtiles; ++i) {
       float* at = queries[r].weights + (static_cast<std::size_t>(s) + i) * kSubtileTokens;
-      Floats score = mul(load(at), broadcast(a.scale));
+      Floats score = load(at);
       if (a.softcap != 0) {
         const Floats cap = broadcast(a.softcap);
         score = mul(cap, tanh(div(score, cap)));
@@ -112,81 +112,108 @@ CORBEL_CPU_INLINE void score_subtiles(const AttentionArgs& a, const std::byte* c
   }
 }
 
-/// The weights of one tile for kRows queries which see the same positions of it. `start` is the tile's first position;
-/// `next` is the tile that will be read after it.
-template <hal::KvType kType, std::size_t kRows>
-inline void score_tile(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start, Query* all,
+/// Scores of the subtiles [first, end) for the kRows queries from number `index` on, which are of one group; `keys` and
+/// `next` are those of subtile `first`. At most kMost subtiles are read at a time.
+template <hal::KvType kType, std::size_t kRows, std::size_t kMost>
+inline void score_rows(const AttentionArgs& a, const std::byte* const* keys, const std::byte* const* next,
+                       std::int32_t start, std::int32_t first, std::int32_t end, Query* all,
                        std::size_t index) noexcept {
+  constexpr std::size_t kSubtiles = kSumsPerRow<kRows> < kMost ? kSumsPerRow<kRows> : kMost;
+  constexpr auto kWide = static_cast<std::int32_t>(kSubtiles);
   Query* queries = all + index;
-  const std::size_t group = index - index % kMaxRows;
-  const std::size_t q_stride = group_width(a, group);
-  const float* q = a.vectors + group * a.head_dim + index % kMaxRows;
-  constexpr auto kWide = static_cast<std::int32_t>(kSumsPerRow<kRows>);
-  const std::int32_t begin = queries[0].begin, end = queries[0].end;
-  const std::int32_t first_subtile = begin / kSubtileTokens;
-  const std::int32_t end_subtile = (end + kSubtileTokens - 1) / kSubtileTokens;
-  std::int32_t scored = first_subtile;
-  for (; scored + kWide <= end_subtile; scored += kWide)
-    score_subtiles<kType, kRows, kSumsPerRow<kRows>>(a, tile.keys + scored, next.keys + scored, start, scored, queries,
-                                                     q, q_stride);
-  for (; scored < end_subtile; ++scored)
-    score_subtiles<kType, kRows, 1>(a, tile.keys + scored, next.keys + scored, start, scored, queries, q, q_stride);
+  const float* q = a.vectors + index * a.head_dim;
+  std::int32_t s = first;
+  for (; s + kWide <= end; s += kWide)
+    score_subtiles<kType, kRows, kSubtiles>(a, keys + (s - first), next + (s - first), start, s, queries, q, kRows);
+  for (; s < end; ++s)
+    score_subtiles<kType, kRows, 1>(a, keys + (s - first), next + (s - first), start, s, queries, q, kRows);
+}
 
-  for (std::size_t r = 0; r < kRows; ++r) {
-    Query& query = queries[r];
-    float* w = query.weights;
+/// Turns the scores of a tile into weights. One step for all queries follows the other, so that none waits for the
+/// results of its own step before.
+inline void weigh(Query* queries, std::size_t num_queries) noexcept {
+  alignas(64) float before[kMaxAttentionRows], maxima[kMaxAttentionRows];
+  for (std::size_t i = 0; i < num_queries; ++i) {
+    const Query& query = queries[i];
+    before[i] = maxima[i] = query.seen.maximum;
+    if (query.begin >= query.end) continue;
+    const std::int32_t first = query.begin / kSubtileTokens;
+    const std::int32_t end = (query.end + kSubtileTokens - 1) / kSubtileTokens;
+    float* w = queries[i].weights;
     // Positions outside [begin, end) get a weight of 0, whatever bits the cache holds there.
-    for (std::int32_t t = first_subtile * kSubtileTokens; t < begin; ++t) w[t] = -__builtin_inff();
-    for (std::int32_t t = end; t < end_subtile * kSubtileTokens; ++t) w[t] = -__builtin_inff();
+    for (std::int32_t t = first * kSubtileTokens; t < query.begin; ++t) w[t] = -__builtin_inff();
+    for (std::int32_t t = query.end; t < end * kSubtileTokens; ++t) w[t] = -__builtin_inff();
     Floats largest = broadcast(query.seen.maximum);
-    for (std::int32_t s = first_subtile; s < end_subtile; ++s) largest = max(load(w + s * kSubtileTokens), largest);
-    const float maximum = max_lanes(largest);
+    for (std::int32_t s = first; s < end; ++s) largest = max(load(w + s * kSubtileTokens), largest);
+    maxima[i] = max_lanes(largest);
+  }
+  for (std::size_t i = num_queries; i % 16 != 0; ++i) before[i] = maxima[i] = 0;
+  for (std::size_t i = 0; i < num_queries; i += 16) store(before + i, decays(load(before + i), load(maxima + i)));
+  for (std::size_t i = 0; i < num_queries; ++i) {
+    Query& query = queries[i];
+    if (query.begin >= query.end) continue;
+    const std::int32_t first = query.begin / kSubtileTokens;
+    const std::int32_t end = (query.end + kSubtileTokens - 1) / kSubtileTokens;
+    float* w = query.weights;
+    const Floats maximum = broadcast(maxima[i]);
     Floats sum = zero();
-    for (std::int32_t s = first_subtile; s < end_subtile; ++s) {
-      const Floats e = exp(sub(load(w + s * kSubtileTokens), broadcast(maximum)));
+    for (std::int32_t s = first; s < end; ++s) {
+      const Floats e = exp(sub(load(w + s * kSubtileTokens), maximum));
       store(w + s * kSubtileTokens, e);
       sum = add(sum, e);
     }
-    // Later tiles rarely bring a new maximum; then the factor is 1, which changes nothing.
-    query.factor = decay(query.seen.maximum, maximum);
-    query.seen = {maximum, query.seen.sum * query.factor + sum_lanes(sum)};
+    query.factor = before[i];
+    query.seen = {maxima[i], query.seen.sum * query.factor + sum_lanes(sum)};
   }
 }
 
-/// Adds the weighted values of the tile to kVectors * 16 outputs from `first` on of kRows queries which see the same
-/// positions; or, of a last vector, to the first `width` outputs. subtiles[s] is the column `first` of the first token
-/// of a subtile; tokens lie `stride` bytes apart. `next` are the values that will be read after these.
+/// Where values of a tile are: subtiles[s] is a column of the first token of a subtile; tokens lie `stride` bytes apart,
+/// and 16 columns `step`. `next` are the values that will be read after these.
+struct MixFrom {
+  const std::byte* const* subtiles;
+  const std::byte* const* next;
+  std::size_t stride;
+  std::size_t step;
+};
+/// What kRows queries add up: the positions [begin, end) of the tile, to outputs that are first multiplied by factors.
+struct MixTo {
+  Query* queries;
+  const float* factors;
+  std::int32_t begin;
+  std::int32_t end;
+};
+
+/// Adds the weighted values from byte `offset` on to kVectors * 16 outputs from `first` on; or, of a last vector, to the
+/// first `width` outputs.
 template <hal::KvType kType, std::size_t kRows, std::size_t kVectors>
-CORBEL_CPU_INLINE void mix_columns(Query* queries, const std::byte* const* subtiles, const std::byte* const* next,
-                                   std::size_t stride, std::size_t offset, std::size_t first, std::size_t width) {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
-  const std::int32_t begin = queries[0].begin, end = queries[0].end;
+CORBEL_CPU_INLINE void mix_columns(const MixTo& to, const MixFrom& from, std::size_t offset, std::size_t first,
+                                   std::size_t width) {
   const bool whole = width >= 16;
   Floats sums[kRows * kVectors];
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
-    const Floats factor = broadcast(queries[r].factor);
+    const Floats factor = broadcast(to.factors[r]);
     CORBEL_CPU_UNROLL
     for (std::size_t i = 0; i < kVectors; ++i) {
-      const float* out = queries[r].out + first + 16 * i;
+      const float* out = to.queries[r].out + first + 16 * i;
       sums[r * kVectors + i] = mul(whole ? load(out) : load_part(out, width), factor);
     }
   }
-  for (std::int32_t s = begin / kSubtileTokens; s * kSubtileTokens < end; ++s) {
-    const std::int32_t from = s * kSubtileTokens < begin ? begin : s * kSubtileTokens;
-    const std::int32_t to = (s + 1) * kSubtileTokens < end ? (s + 1) * kSubtileTokens : end;
-    std::size_t at = static_cast<std::size_t>(from - s * kSubtileTokens) * stride + offset;
-    for (std::int32_t t = from; t < to; ++t, at += stride) {
+  for (std::int32_t s = to.begin / kSubtileTokens; s * kSubtileTokens < to.end; ++s) {
+    const std::int32_t begin = s * kSubtileTokens < to.begin ? to.begin : s * kSubtileTokens;
+    const std::int32_t end = (s + 1) * kSubtileTokens < to.end ? (s + 1) * kSubtileTokens : to.end;
+    std::size_t at = static_cast<std::size_t>(begin - s * kSubtileTokens) * from.stride + offset;
+    for (std::int32_t t = begin; t < end; ++t, at += from.stride) {
       Floats v[kVectors];
       CORBEL_CPU_UNROLL
       for (std::size_t i = 0; i < kVectors; ++i) {
-        const std::byte* value = subtiles[s] + at + i * 16 * kBytes;
+        const std::byte* value = from.subtiles[s] + at + i * from.step;
         v[i] = whole ? load_kv<kType>(value) : load_kv_part<kType>(value, width);
-        __builtin_prefetch(next[s] + at + i * 16 * kBytes);
+        __builtin_prefetch(from.next[s] + at + i * from.step);
       }
       CORBEL_CPU_UNROLL
       for (std::size_t r = 0; r < kRows; ++r) {
-        const Floats weight = broadcast(queries[r].weights[t]);
+        const Floats weight = broadcast(to.queries[r].weights[t]);
         CORBEL_CPU_UNROLL
         for (std::size_t i = 0; i < kVectors; ++i) sums[r * kVectors + i] = fma(v[i], weight, sums[r * kVectors + i]);
       }
@@ -196,7 +223,7 @@ CORBEL_CPU_INLINE void mix_columns(Query* queries, const std::byte* const* subti
   for (std::size_t r = 0; r < kRows; ++r) {
     CORBEL_CPU_UNROLL
     for (std::size_t i = 0; i < kVectors; ++i) {
-      float* out = queries[r].out + first + 16 * i;
+      float* out = to.queries[r].out + first + 16 * i;
       if (whole) {
         store(out, sums[r * kVectors + i]);
       } else {
@@ -206,70 +233,177 @@ CORBEL_CPU_INLINE void mix_columns(Query* queries, const std::byte* const* subti
   }
 }
 
-/// mix_columns for the outputs [first, first + width); subtiles[s] is where column `first` is.
+/// mix_columns for the outputs [first, first + width); from.subtiles[s] is where column `first` is.
 template <hal::KvType kType, std::size_t kRows>
-inline void mix_tile(Query* queries, const std::byte* const* subtiles, const std::byte* const* next, std::size_t stride,
-                     std::size_t first, std::size_t width) noexcept {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
+inline void mix_rows(const MixTo& to, const MixFrom& from, std::size_t first, std::size_t width) noexcept {
   constexpr std::size_t kVectors = kSumsPerRow<kRows>;
-  std::size_t d = 0;
-  for (; d + 16 * kVectors <= width; d += 16 * kVectors)
-    mix_columns<kType, kRows, kVectors>(queries, subtiles, next, stride, d * kBytes, first + d, 16);
-  for (; d < width; d += 16)
-    mix_columns<kType, kRows, 1>(queries, subtiles, next, stride, d * kBytes, first + d, width - d);
+  std::size_t d = 0, offset = 0;
+  for (; d + 16 * kVectors <= width; d += 16 * kVectors, offset += kVectors * from.step)
+    mix_columns<kType, kRows, kVectors>(to, from, offset, first + d, 16);
+  for (; d < width; d += 16, offset += from.step)
+    mix_columns<kType, kRows, 1>(to, from, offset, first + d, width - d);
 }
 
-/// Neighbours in the array of queries that see the same positions of a tile, of one group of kMaxRows.
-struct QueryRun {
-  std::size_t first;
-  std::size_t count;
+/// Calls `function` with a constant of 1 to kMost that equals `count`.
+template <std::size_t kMost, class Function>
+CORBEL_CPU_INLINE void with_constant(std::size_t count, const Function& function) {
+  if constexpr (kMost > 1) {
+    if (count < kMost) return with_constant<kMost - 1>(count, function);
+  }
+  function(std::integral_constant<std::size_t, kMost>());
+}
+
+/// Adds the weighted values of a tile to the outputs [first, first + width) of the `count` queries of a group: together
+/// what all of them see, and apart what is before and after.
+template <hal::KvType kType>
+inline void mix_group(Query* queries, std::size_t count, const MixFrom& from, std::size_t first,
+                      std::size_t width) noexcept {
+  std::int32_t begin = 0, end = kTileTokens;
+  for (std::size_t i = 0; i < count; ++i) {
+    begin = queries[i].begin > begin ? queries[i].begin : begin;
+    end = queries[i].end < end ? queries[i].end : end;
+  }
+  if (begin >= end) begin = end = kTileTokens;  // nothing together, all before
+  float factors[kMaxRows];
+  for (std::size_t i = 0; i < count; ++i) {
+    const Query& query = queries[i];
+    const std::int32_t before = query.end < begin ? query.end : begin;
+    factors[i] = query.factor;
+    if (query.begin >= before) continue;
+    mix_rows<kType, 1>({queries + i, factors + i, query.begin, before}, from, first, width);
+    factors[i] = 1;
+  }
+  if (begin >= end) return;
+  with_constant<kMaxRows>(
+      count, [&](auto rows) { mix_rows<kType, rows()>({queries, factors, begin, end}, from, first, width); });
+  for (std::size_t i = 0; i < count; ++i) {
+    const float one = 1;
+    if (queries[i].end > end) mix_rows<kType, 1>({queries + i, &one, end, queries[i].end}, from, first, width);
+  }
+}
+
+/// Calls body(first, count) for each group of queries.
+template <class Body>
+CORBEL_CPU_INLINE void each_group(std::size_t num_queries, const Body& body) {
+  for (std::size_t first = 0; first < num_queries; first += kMaxRows)
+    body(first, num_queries - first < kMaxRows ? num_queries - first : kMaxRows);
+}
+
+/// The positions of a tile that any of the queries sees.
+struct Seen {
+  std::int32_t begin = kTileTokens;
+  std::int32_t end = 0;
+
+  CORBEL_CPU_INLINE Seen(const Query* queries, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (queries[i].begin >= queries[i].end) continue;
+      begin = queries[i].begin < begin ? queries[i].begin : begin;
+      end = queries[i].end > end ? queries[i].end : end;
+    }
+  }
+  std::int32_t first_subtile() const noexcept { return begin / kSubtileTokens; }
+  std::int32_t end_subtile() const noexcept { return (end + kSubtileTokens - 1) / kSubtileTokens; }
 };
 
-template <hal::KvType kType, std::size_t kRows = kMaxRows>
-CORBEL_CPU_INLINE void score_run(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start,
-                                 Query* queries, const QueryRun& run) {
-  if constexpr (kRows > 1) {
-    if (run.count < kRows) return score_run<kType, kRows - 1>(a, tile, next, start, queries, run);
-  }
-  score_tile<kType, kRows>(a, tile, next, start, queries, run.first);
-}
-template <hal::KvType kType, std::size_t kRows = kMaxRows>
-CORBEL_CPU_INLINE void mix_run(Query* queries, const QueryRun& run, const std::byte* const* subtiles,
-                               const std::byte* const* next, std::size_t stride, std::size_t first, std::size_t width) {
-  if constexpr (kRows > 1) {
-    if (run.count < kRows) return mix_run<kType, kRows - 1>(queries, run, subtiles, next, stride, first, width);
-  }
-  mix_tile<kType, kRows>(queries + run.first, subtiles, next, stride, first, width);
+// ---- a group of queries: keys and values are read where they are
+
+template <hal::KvType kType>
+inline void score_tile(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start,
+                       Query* queries, std::size_t first, std::size_t count) noexcept {
+  const Seen seen(queries + first, count);
+  const std::int32_t from = seen.first_subtile();
+  with_constant<kMaxRows>(count, [&](auto rows) {
+    score_rows<kType, rows(), 4>(a, tile.keys + from, next.keys + from, start, from, seen.end_subtile(), queries, first);
+  });
 }
 
-/// mix_run where values are the first columns of the keys: 16 columns at a time are turned into float32 rows, which
-/// all queries then read.
 template <hal::KvType kType>
-inline void mix_keys(const AttentionArgs& a, const KvTile& tile, Query* queries, const QueryRun* runs,
-                     std::size_t num_runs) noexcept {
+inline void mix_tile(const AttentionArgs& a, const KvTile& tile, const KvTile& next, Query* queries,
+                     std::size_t count) noexcept {
   constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
-  constexpr std::int32_t kSubtiles = kTileTokens / kSubtileTokens;
-  std::int32_t begin = kTileTokens, end = 0;
-  for (std::size_t i = 0; i < num_runs; ++i) {
-    const Query& query = queries[runs[i].first];
-    begin = query.begin < begin ? query.begin : begin;
-    end = query.end > end ? query.end : end;
+  mix_group<kType>(queries, count, {tile.values, next.values, a.value_dim * kBytes, 16 * kBytes}, 0, a.value_dim);
+}
+
+// ---- some groups: what they read is turned into float32 once for all of them
+
+inline constexpr std::size_t kQueriesForWide = 4 * kMaxRows;
+
+inline constexpr std::size_t kWideSubtiles = kSumsPerRow<kMaxRows>;  ///< and vectors of values
+inline constexpr std::size_t kMaxWideColumns = 256;
+
+/// head_dim is at most kMaxWideColumns.
+template <hal::KvType kType>
+inline void score_wide(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start,
+                       Query* queries, std::size_t num_queries) noexcept {
+  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
+  constexpr auto kStep = static_cast<std::int32_t>(kWideSubtiles);
+  alignas(64) float columns[kWideSubtiles][kMaxWideColumns * kSubtileTokens];
+  const std::byte* keys[kWideSubtiles];
+  for (std::size_t i = 0; i < kWideSubtiles; ++i) keys[i] = reinterpret_cast<const std::byte*>(columns[i]);
+  const Seen all(queries, num_queries);
+  for (std::int32_t s = all.first_subtile(); s < all.end_subtile(); s += kStep) {
+    const std::int32_t end = s + kStep < all.end_subtile() ? s + kStep : all.end_subtile();
+    for (std::int32_t i = s; i < end; ++i) {
+      for (std::size_t d = 0; d < a.head_dim; ++d) {
+        store(columns[i - s] + d * kSubtileTokens, load_kv<kType>(tile.keys[i] + d * kSubtileTokens * kBytes));
+        __builtin_prefetch(next.keys[i] + d * kSubtileTokens * kBytes);
+      }
+    }
+    each_group(num_queries, [&](std::size_t first, std::size_t count) {
+      const Seen seen(queries + first, count);
+      const std::int32_t from = seen.first_subtile() > s ? seen.first_subtile() : s;
+      const std::int32_t to = seen.end_subtile() < end ? seen.end_subtile() : end;
+      if (from >= to) return;
+      with_constant<kMaxRows>(count, [&](auto rows) {
+        score_rows<hal::KvType::kF32, rows(), kWideSubtiles>(a, keys + (from - s), keys + (from - s), start, from, to,
+                                                             queries, first);
+      });
+    });
   }
-  alignas(64) float columns[kTileTokens * 16];
+}
+
+/// 16 columns of values from `first` on, `n` of which there are, as rows of float32.
+template <hal::KvType kType>
+CORBEL_CPU_INLINE void copy_values(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t s,
+                                   std::size_t first, std::size_t n, float* to) {
+  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
+  if (a.values != nullptr) {
+    const std::size_t stride = a.value_dim * kBytes;
+    const std::byte* from = tile.values[s] + first * kBytes;
+    for (std::size_t t = 0; t < kSubtileTokens; ++t, from += stride) {
+      store(to + t * 16, n == 16 ? load_kv<kType>(from) : load_kv_part<kType>(from, n));
+      __builtin_prefetch(next.values[s] + t * stride + first * kBytes);
+    }
+  } else {  // the first columns of the keys
+    Floats rows[16];
+    CORBEL_CPU_UNROLL
+    for (std::size_t i = 0; i < 16; ++i)
+      rows[i] = load_kv<kType>(tile.keys[s] + (first + (i < n ? i : n - 1)) * 16 * kBytes);
+    store_transposed(to, rows);
+  }
+}
+
+template <hal::KvType kType>
+inline void mix_wide(const AttentionArgs& a, const KvTile& tile, const KvTile& next, Query* queries,
+                     std::size_t num_queries) noexcept {
+  constexpr std::int32_t kSubtiles = kTileTokens / kSubtileTokens;
+  alignas(64) float columns[kWideSubtiles][kTileTokens * 16];
   const std::byte* subtiles[kSubtiles];
   for (std::int32_t s = 0; s < kSubtiles; ++s)
-    subtiles[s] = reinterpret_cast<const std::byte*>(columns + s * kSubtileTokens * 16);
-  for (std::size_t d = 0; d < a.value_dim; d += 16) {
-    const std::size_t n = a.value_dim - d < 16 ? a.value_dim - d : 16;
-    for (std::int32_t s = begin / kSubtileTokens; s * kSubtileTokens < end; ++s) {
-      Floats rows[16];
-      CORBEL_CPU_UNROLL
-      for (std::size_t i = 0; i < 16; ++i)
-        rows[i] = load_kv<kType>(tile.keys[s] + (d + (i < n ? i : n - 1)) * 16 * kBytes);
-      store_transposed(columns + s * kSubtileTokens * 16, rows);
+    subtiles[s] = reinterpret_cast<const std::byte*>(columns[0] + s * kSubtileTokens * 16);
+  const MixFrom from = {subtiles, subtiles, 16 * sizeof(float), sizeof columns[0]};
+  const Seen all(queries, num_queries);
+  constexpr std::size_t kColumns = kWideSubtiles * 16;
+  for (std::size_t d = 0; d < a.value_dim; d += kColumns) {
+    const std::size_t width = a.value_dim - d < kColumns ? a.value_dim - d : kColumns;
+    for (std::size_t i = 0; i * 16 < width; ++i) {
+      const std::size_t n = width - i * 16 < 16 ? width - i * 16 : 16;
+      for (std::int32_t s = all.first_subtile(); s < all.end_subtile(); ++s)
+        copy_values<kType>(a, tile, next, s, d + i * 16, n, columns[i] + s * kSubtileTokens * 16);
     }
-    for (std::size_t i = 0; i < num_runs; ++i)
-      mix_run<hal::KvType::kF32>(queries, runs[i], subtiles, subtiles, 16 * sizeof(float), d, n);
+    each_group(num_queries, [&](std::size_t first, std::size_t count) {
+      mix_group<hal::KvType::kF32>(queries + first, count, from, d, width);
+    });
   }
 }
 
@@ -298,9 +432,9 @@ CORBEL_CPU_INLINE KvTile find_tile(const AttentionArgs& a, std::int32_t start, s
 /// What the positions [begin, end) of one chunk give to all queries.
 template <hal::KvType kType>
 inline void attend_chunk(const AttentionArgs& a, std::int32_t begin, std::int32_t end, Query* queries) noexcept {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
-  const bool values_in_keys = a.values == nullptr;
   const std::size_t num_queries = a.num_rows * a.num_heads;
+  const bool wide = num_queries >= kQueriesForWide;
+  const bool wide_scores = wide && a.head_dim <= kMaxWideColumns, wide_values = wide || a.values == nullptr;
   std::int32_t first = end, last = begin - 1;
   for (std::size_t i = 0; i < num_queries; ++i) {
     const AttentionRow& row = a.rows[i / a.num_heads];
@@ -316,32 +450,26 @@ inline void attend_chunk(const AttentionArgs& a, std::int32_t begin, std::int32_
   KvTile tile = find_tile<kType>(a, start, last);
   for (; start <= last; start += kTileTokens) {
     const KvTile next = find_tile<kType>(a, start + kTileTokens <= last ? start + kTileTokens : start, last);
-    // Queries that see the same of the tile go together: most see all of it, and the heads of a row see the same.
-    QueryRun runs[kMaxAttentionRows];
-    std::size_t num_runs = 0;
-    bool extend = false;
     for (std::size_t i = 0; i < num_queries; ++i) {
       const AttentionRow& row = a.rows[i / a.num_heads];
-      Query& query = queries[i];
-      query.begin = row.first > start ? row.first - start : 0;
-      query.end = row.last - start + 1 < kTileTokens ? row.last - start + 1 : kTileTokens;
-      if (query.begin >= query.end) {
-        extend = false;
-      } else if (extend && i % kMaxRows != 0 && query.begin == queries[i - 1].begin &&
-                 query.end == queries[i - 1].end) {
-        ++runs[num_runs - 1].count;
-      } else {
-        runs[num_runs++] = {i, 1};
-        extend = true;
-      }
+      queries[i].begin = row.first > start ? row.first - start : 0;
+      queries[i].end = row.last - start + 1 < kTileTokens ? row.last - start + 1 : kTileTokens;
     }
-    for (std::size_t i = 0; i < num_runs; ++i) {
-      const KvTile& after = i == 0 ? next : tile;
-      score_run<kType>(a, tile, after, start, queries, runs[i]);
-      if (!values_in_keys)
-        mix_run<kType>(queries, runs[i], tile.values, after.values, a.value_dim * kBytes, 0, a.value_dim);
+    if (wide_scores) {
+      score_wide<kType>(a, tile, next, start, queries, num_queries);
+    } else {
+      each_group(num_queries, [&](std::size_t group, std::size_t count) {
+        score_tile<kType>(a, tile, group == 0 ? next : tile, start, queries, group, count);
+      });
     }
-    if (values_in_keys) mix_keys<kType>(a, tile, queries, runs, num_runs);
+    weigh(queries, num_queries);
+    if (wide_values) {
+      mix_wide<kType>(a, tile, next, queries, num_queries);
+    } else {
+      each_group(num_queries, [&](std::size_t group, std::size_t count) {
+        mix_tile<kType>(a, tile, group == 0 ? next : tile, queries + group, count);
+      });
+    }
     tile = next;
   }
 }

@@ -1,5 +1,5 @@
-// Linear layers over packed weights. A tile is 16 columns of the output (one group of the weight) by up to kMaxRows
-// rows.
+// Linear layers over packed weights. A tile is 16 columns of the output (one group of the weight; of plain types some
+// groups) by up to kMaxRows rows. Many rows read the weights from panels instead (linear_panel-inl.hpp).
 //
 // Quantized types: per 32 columns of the weight an exact integer dot product, then one fused step into a float32
 // accumulator per scale and one per minimum. Plain types and small floats: one fused step per column. Either way the
@@ -21,35 +21,23 @@ CORBEL_CPU_INLINE Codes load_plane(const std::byte* plane) {
   return move_bits<kQuad % kPerLine * kBits, kTo, kBits>(load_codes(plane + kQuad / kPerLine * 64));
 }
 
-/// The codes of quad kQuad of a record as what the dot products take.
+/// The codes of quad kQuad of a record, as many bits as they have.
 template <DType kType, int kQuad>
-CORBEL_CPU_INLINE auto quad_codes(const std::byte* record) {
+CORBEL_CPU_INLINE Codes quad_bytes(const std::byte* record) {
   constexpr PackedFormat kFormat = packed_format(kType);
   const Codes low = load_plane<kFormat.code_bits, 0, kQuad>(record);
   if constexpr (kFormat.codebook != Codebook::kNone) {
-    return prepare_codes<kFormat.max_code>(look_up(kCodebookTable<kType>.codes, low));
+    return look_up(kCodebookTable<kType>.codes, low);
   } else if constexpr (kFormat.high_bits != 0) {
-    return prepare_codes<kFormat.max_code>(
-        unite(low, load_plane<kFormat.high_bits, kFormat.code_bits, kQuad>(record + kFormat.low_bytes())));
+    return unite(low, load_plane<kFormat.high_bits, kFormat.code_bits, kQuad>(record + kFormat.low_bytes()));
   } else {
-    return prepare_codes<kFormat.max_code>(low);
+    return low;
   }
 }
-
-/// All steps of the integer dot products that share scale number kScale of a record.
-template <DType kType, std::size_t kRows, std::size_t kScale, int kStep = 0>
-CORBEL_CPU_INLINE void dot_steps(const std::byte* record, const TileRows<kRows>& x,
-                                 Dot<packed_format(kType).max_code> (&dots)[kRows]) {
-  constexpr PackedFormat kFormat = packed_format(kType);
-  constexpr int kSteps = static_cast<int>(kFormat.scale_columns) / 4;
-  if constexpr (kStep < kSteps) {
-    constexpr int kQuad = static_cast<int>(kScale) * kSteps + kStep;
-    const auto codes = quad_codes<kType, kQuad>(record);
-    CORBEL_CPU_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r)
-      dot_step<kFormat.max_code, kStep, kSteps>(dots[r], codes, load_quad(x.at[r]->codes + 4 * kQuad));
-    dot_steps<kType, kRows, kScale, kStep + 1>(record, x, dots);
-  }
+/// The same as what the dot products take.
+template <DType kType, int kQuad>
+CORBEL_CPU_INLINE auto quad_codes(const std::byte* record) {
+  return prepare_codes<packed_format(kType).max_code>(quad_bytes<kType, kQuad>(record));
 }
 
 /// What the integer scales and minima of 256 columns are multiplied by.
@@ -74,29 +62,97 @@ CORBEL_CPU_INLINE Floats load_scales(const std::byte* p, Floats factor) {
   return load_f16(p);
 }
 
-/// One record and scale: the dots, then the scale and the minimum.
-template <DType kType, std::size_t kRows, std::size_t kScale>
-CORBEL_CPU_INLINE void add_scaled_dots(const std::byte* record, const Factors& factors, const TileRows<kRows>& x,
-                                       Floats (&sums)[kRows]) {
-  constexpr PackedFormat kFormat = packed_format(kType);
-  constexpr std::size_t kScaleOffset = kFormat.code_bytes() + kScale * kGroupRows * kFormat.scale_bytes;
-  Dot<kFormat.max_code> dots[kRows];
-  dot_steps<kType, kRows, kScale>(record, x, dots);
-  const Floats scales = load_scales<kType>(record + kScaleOffset, factors.scale);
-  CORBEL_CPU_UNROLL
-  for (std::size_t r = 0; r < kRows; ++r) {
-    const std::int32_t* sum = kFormat.scale_columns == 32 ? &x.at[r]->sum : &x.at[r]->sums[kScale];
-    const Floats dot = to_floats(dot_total<kFormat.max_code, kFormat.zero_shift>(dots[r], sum));
-    sums[r] = fma(dot, mul(scales, broadcast(x.at[r]->scale)), sums[r]);
+/// What the arithmetic of quantized types knows of their codes and scales.
+struct CodeFormat {
+  int max_code = 0;
+  int zero_shift = 0;
+  std::size_t scale_columns = 0;
+  bool has_minimum = false;
+
+  constexpr std::size_t num_scales() const noexcept { return kBlockColumns / scale_columns; }
+};
+
+/// Reads a record.
+template <DType kType>
+struct RecordReader {
+  static constexpr PackedFormat kPacked = packed_format(kType);
+  static constexpr CodeFormat kFormat = {kPacked.max_code, kPacked.zero_shift, kPacked.scale_columns,
+                                         kPacked.has_minimum};
+  const std::byte* record;
+  Factors factors;
+
+  template <int kQuad>
+  CORBEL_CPU_INLINE auto codes() const {
+    return quad_codes<kType, kQuad>(record);
   }
-  if constexpr (kFormat.has_minimum) {
-    const Floats minima = load_scales<kType>(record + kScaleOffset + kFormat.scales_bytes(), factors.minimum);
+  template <std::size_t kScale>
+  CORBEL_CPU_INLINE Floats scales() const {
+    return load_scales<kType>(record + kPacked.code_bytes() + kScale * kGroupRows * kPacked.scale_bytes, factors.scale);
+  }
+  template <std::size_t kScale>
+  CORBEL_CPU_INLINE Floats minima() const {
+    return load_scales<kType>(
+        record + kPacked.code_bytes() + kPacked.scales_bytes() + kScale * kGroupRows * kPacked.scale_bytes,
+        factors.minimum);
+  }
+};
+
+/// All steps of the integer dot products that share scale number kScale of 32 columns of kGroups groups.
+template <std::size_t kScale, int kStep = 0, class Reader, std::size_t kRows, std::size_t kGroups>
+CORBEL_CPU_INLINE void dot_steps(const Reader (&weights)[kGroups], const TileRows<kRows>& x,
+                                 Dot<Reader::kFormat.max_code> (&dots)[kRows * kGroups]) {
+  constexpr CodeFormat kFormat = Reader::kFormat;
+  constexpr int kSteps = static_cast<int>(kFormat.scale_columns) / 4;
+  if constexpr (kStep < kSteps) {
+    constexpr int kQuad = static_cast<int>(kScale) * kSteps + kStep;
+    decltype(weights[0].template codes<kQuad>()) codes[kGroups];
+    CORBEL_CPU_UNROLL
+    for (std::size_t g = 0; g < kGroups; ++g) codes[g] = weights[g].template codes<kQuad>();
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
-      const float* sum = kFormat.scale_columns == 32 ? &x.at[r]->scaled_sum : &x.at[r]->scaled_sums[kScale];
-      sums[r] = fma(minima, broadcast(*sum), sums[r]);
+      const Quad quad = load_quad(x.at[r]->codes + 4 * kQuad);
+      const std::int32_t* offset = kFormat.num_scales() == 1 ? &x.at[r]->offset : &x.at[r]->offsets[kScale];
+      CORBEL_CPU_UNROLL
+      for (std::size_t g = 0; g < kGroups; ++g)
+        dot_step<kFormat.max_code, kFormat.zero_shift, kStep, kSteps>(dots[r * kGroups + g], codes[g], quad, offset);
+    }
+    dot_steps<kScale, kStep + 1>(weights, x, dots);
+  }
+}
+
+/// 32 columns of kGroups groups: for each scale the dots, then the scale and the minimum.
+template <std::size_t kScale = 0, class Reader, std::size_t kRows, std::size_t kGroups>
+CORBEL_CPU_INLINE void add_scaled_dots(const Reader (&weights)[kGroups], const TileRows<kRows>& x,
+                                       Floats (&sums)[kRows * kGroups]) {
+  constexpr CodeFormat kFormat = Reader::kFormat;
+  Dot<kFormat.max_code> dots[kRows * kGroups];
+  dot_steps<kScale>(weights, x, dots);
+  Floats scales[kGroups];
+  CORBEL_CPU_UNROLL
+  for (std::size_t g = 0; g < kGroups; ++g) scales[g] = weights[g].template scales<kScale>();
+  CORBEL_CPU_UNROLL
+  for (std::size_t r = 0; r < kRows; ++r) {
+    const std::int32_t* offset = kFormat.num_scales() == 1 ? &x.at[r]->offset : &x.at[r]->offsets[kScale];
+    const Floats scale = broadcast(x.at[r]->scale);
+    CORBEL_CPU_UNROLL
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      const std::size_t i = r * kGroups + g;
+      const Floats dot = to_floats(dot_total<kFormat.max_code, kFormat.zero_shift>(dots[i], offset));
+      sums[i] = fma(dot, mul(scales[g], scale), sums[i]);
     }
   }
+  if constexpr (kFormat.has_minimum) {
+    Floats minima[kGroups];
+    CORBEL_CPU_UNROLL
+    for (std::size_t g = 0; g < kGroups; ++g) minima[g] = weights[g].template minima<kScale>();
+    CORBEL_CPU_UNROLL
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const Floats sum = broadcast(kFormat.num_scales() == 1 ? x.at[r]->scaled_sum : x.at[r]->scaled_sums[kScale]);
+      CORBEL_CPU_UNROLL
+      for (std::size_t g = 0; g < kGroups; ++g) sums[r * kGroups + g] = fma(minima[g], sum, sums[r * kGroups + g]);
+    }
+  }
+  if constexpr (kScale + 1 < kFormat.num_scales()) add_scaled_dots<kScale + 1>(weights, x, sums);
 }
 
 template <DType kType>
@@ -140,14 +196,43 @@ CORBEL_CPU_INLINE Floats load_coded(const std::byte* codes, std::size_t k) {
   }
 }
 
-/// What one pass over a group of the weight makes: `count` columns of the output from `column` on, which are the lanes
-/// from `lane` on.
+/// What one pass over a group of the weight makes, or over some whole groups: `count` columns of the output from
+/// `column` on, which are the lanes from `lane` on.
 struct LinearPiece {
   const std::byte* group;
   std::size_t column;
   std::size_t lane;
   std::size_t count;
 };
+
+/// How many vectors of float32 sums a tile of kRows rows has beside each other: 1, 2 or 4 stay in registers.
+template <std::size_t kRows>
+inline constexpr std::size_t kSumsPerRow = kMaxSums >= 4 * kRows   ? 4
+                                           : kMaxSums >= 2 * kRows ? 2
+                                                                   : 1;
+
+CORBEL_CPU_INLINE const ActivationBlock* blocks_of(const LinearArgs& a, std::size_t row) {
+  return a.x_blocks + (a.rows == nullptr ? row * a.x_block_stride : a.rows[row].x_block);
+}
+CORBEL_CPU_INLINE const float* floats_of(const LinearArgs& a, std::size_t row) {
+  return a.x + (a.rows == nullptr ? row * a.x_stride : a.rows[row].x);
+}
+
+/// The sums of a group, number `group` of the piece, for one row.
+CORBEL_CPU_INLINE void write_sums(const LinearArgs& a, const LinearPiece& piece, std::size_t row, std::size_t group,
+                                  Floats sums) {
+  const std::size_t column = piece.column + group * kGroupRows, count = piece.count - group * kGroupRows;
+  float* out = a.out + (a.rows == nullptr ? row * a.out_stride : a.rows[row].out) + column;
+  const float* bias = a.bias == nullptr ? nullptr : a.bias + column;
+  if (count >= kGroupRows) {
+    store(out, bias == nullptr ? sums : add(sums, load(bias)));
+  } else {
+    float lanes[kGroupRows];
+    store(lanes, sums);
+    const float* own = lanes + piece.lane;
+    for (std::size_t i = 0; i < count; ++i) out[i] = bias == nullptr ? own[i] : own[i] + bias[i];
+  }
+}
 
 /// Asks for the lines of kBytes bytes, which may lie beyond the weight.
 template <std::size_t kBytes, std::size_t kLine = 0>
@@ -158,85 +243,114 @@ CORBEL_CPU_INLINE void prefetch(const std::byte* p) {
   }
 }
 
-/// A piece for the rows [row, row + kRows).
+/// A piece of one group for the rows [row, row + kRows).
 template <DType kType, std::size_t kRows>
-inline void linear_tile(const LinearArgs& a, const LinearPiece& piece, std::size_t row) noexcept {
+inline void quantized_tile(const LinearArgs& a, const LinearPiece& piece, std::size_t row) noexcept {
   constexpr PackedFormat kFormat = packed_format(kType);
   const std::byte* group = piece.group;
   const std::size_t ahead = row == 0 ? a.prefetch_distance : 0;  // later rows find the weights in a cache
+  const std::size_t num_blocks = a.k / kBlockColumns;
+  TileRows<kRows> x;
   Floats sums[kRows];
   CORBEL_CPU_UNROLL
-  for (std::size_t r = 0; r < kRows; ++r) sums[r] = zero();
-  if constexpr (kFormat.quantized()) {
-    const std::size_t num_blocks = a.k / kBlockColumns;
-    TileRows<kRows> x;
-    CORBEL_CPU_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r)
-      x.at[r] = a.x_blocks + (a.rows == nullptr ? (row + r) * a.x_block_stride : a.rows[row + r].x_block);
-    Factors factors = {zero(), zero()};
-    for (std::size_t block = 0; block < num_blocks; ++block, group += kFormat.record_bytes()) {
-      if constexpr (kFormat.nested()) {
-        if (block % (kNestColumns / kBlockColumns) == 0) {
-          factors = load_factors<kType>(group);
-          group += kFormat.header_bytes();
-        }
+  for (std::size_t r = 0; r < kRows; ++r) {
+    x.at[r] = blocks_of(a, row + r);
+    sums[r] = zero();
+  }
+  Factors factors = {zero(), zero()};
+  for (std::size_t block = 0; block < num_blocks; ++block, group += kFormat.record_bytes()) {
+    if constexpr (kFormat.nested()) {
+      if (block % (kNestColumns / kBlockColumns) == 0) {
+        factors = load_factors<kType>(group);
+        group += kFormat.header_bytes();
       }
-      prefetch<kFormat.record_bytes()>(group + ahead);
-      add_scaled_dots<kType, kRows, 0>(group, factors, x, sums);
-      if constexpr (kFormat.scale_columns == 16) add_scaled_dots<kType, kRows, 1>(group, factors, x, sums);
-      CORBEL_CPU_UNROLL
-      for (std::size_t r = 0; r < kRows; ++r) ++x.at[r];
     }
-  } else {
-    const float* x[kRows];
+    prefetch<kFormat.record_bytes()>(group + ahead);
+    const RecordReader<kType> weights[1] = {{group, factors}};
+    add_scaled_dots(weights, x, sums);
     CORBEL_CPU_UNROLL
-    for (std::size_t r = 0; r < kRows; ++r)
-      x[r] = a.x + (a.rows == nullptr ? (row + r) * a.x_stride : a.rows[row + r].x);
-    if constexpr (kFormat.coded()) {
-      for (std::size_t k = 0; k < a.k; k += kBlockColumns, group += kFormat.record_bytes()) {
-        const Floats scales = load(reinterpret_cast<const float*>(group));
-        for (std::size_t i = 0; i < kBlockColumns; ++i) {
-          const Floats w = mul(load_coded<kFormat.float_code>(group + kGroupRows * sizeof(float), i), scales);
-          CORBEL_CPU_UNROLL
-          for (std::size_t r = 0; r < kRows; ++r) sums[r] = fma(w, broadcast(x[r][k + i]), sums[r]);
-        }
+    for (std::size_t r = 0; r < kRows; ++r) ++x.at[r];
+  }
+  CORBEL_CPU_UNROLL
+  for (std::size_t r = 0; r < kRows; ++r) write_sums(a, piece, row + r, 0, sums[r]);
+}
+
+/// Columns of a step of plain_tile: those that share a scale.
+template <DType kType>
+inline constexpr std::size_t kPlainStep = packed_format(kType).coded() ? kBlockColumns : 1;
+
+/// Column `i` of a step of a group of a type that is multiplied as float32.
+template <DType kType>
+CORBEL_CPU_INLINE Floats load_column(const std::byte* step, std::size_t i) {
+  constexpr PackedFormat kFormat = packed_format(kType);
+  if constexpr (kFormat.coded()) {
+    return mul(load_coded<kFormat.float_code>(step + kGroupRows * sizeof(float), i),
+               load(reinterpret_cast<const float*>(step)));
+  } else {
+    return load_weights<kType>(step);
+  }
+}
+template <DType kType>
+inline constexpr std::size_t kStepBytes =
+    packed_format(kType).coded() ? packed_format(kType).record_bytes() : kGroupRows * plain_bytes(kType);
+
+/// A piece of kGroups groups for the rows [row, row + kRows), multiplied as float32.
+template <DType kType, std::size_t kRows, std::size_t kGroups>
+inline void plain_tile(const LinearArgs& a, const LinearPiece& piece, std::size_t row) noexcept {
+  const std::byte* group = piece.group;
+  const std::size_t ahead = row == 0 ? a.prefetch_distance : 0;
+  const float* x[kRows];
+  CORBEL_CPU_UNROLL
+  for (std::size_t r = 0; r < kRows; ++r) x[r] = floats_of(a, row + r);
+  Floats sums[kRows * kGroups];
+  CORBEL_CPU_UNROLL
+  for (std::size_t i = 0; i < kRows * kGroups; ++i) sums[i] = zero();
+  for (std::size_t k = 0; k < a.k; k += kPlainStep<kType>, group += kStepBytes<kType>) {
+    for (std::size_t i = 0; i < kPlainStep<kType>; ++i) {
+      Floats w[kGroups];
+      CORBEL_CPU_UNROLL
+      for (std::size_t g = 0; g < kGroups; ++g) {
+        w[g] = load_column<kType>(group + g * a.group_bytes, i);
+        if (i == 0) prefetch<kStepBytes<kType>>(group + g * a.group_bytes + ahead);
       }
-    } else {
-      for (std::size_t k = 0; k < a.k; ++k, group += kGroupRows * plain_bytes(kType)) {
-        const Floats w = load_weights<kType>(group);
+      CORBEL_CPU_UNROLL
+      for (std::size_t r = 0; r < kRows; ++r) {
+        const Floats factor = broadcast(x[r][k + i]);
         CORBEL_CPU_UNROLL
-        for (std::size_t r = 0; r < kRows; ++r) sums[r] = fma(w, broadcast(x[r][k]), sums[r]);
+        for (std::size_t g = 0; g < kGroups; ++g) sums[r * kGroups + g] = fma(w[g], factor, sums[r * kGroups + g]);
       }
     }
   }
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
-    float* out = a.out + (a.rows == nullptr ? (row + r) * a.out_stride : a.rows[row + r].out) + piece.column;
-    if (piece.count == kGroupRows) {
-      store(out, a.bias == nullptr ? sums[r] : add(sums[r], load(a.bias + piece.column)));
-    } else {
-      float lanes[kGroupRows];
-      store(lanes, sums[r]);
-      const float* own = lanes + piece.lane;
-      for (std::size_t i = 0; i < piece.count; ++i)
-        out[i] = a.bias == nullptr ? own[i] : own[i] + a.bias[piece.column + i];
-    }
+    CORBEL_CPU_UNROLL
+    for (std::size_t g = 0; g < kGroups; ++g) write_sums(a, piece, row + r, g, sums[r * kGroups + g]);
   }
 }
 
-/// The rows from `row` on, in tiles of kRows and then of fewer.
+/// A piece for the rows from `row` on, in tiles of kRows and then of fewer.
 template <DType kType, std::size_t kRows>
 CORBEL_CPU_INLINE void linear_rows(const LinearArgs& a, const LinearPiece& piece, std::size_t row) {
-  for (; row + kRows <= a.num_rows; row += kRows) linear_tile<kType, kRows>(a, piece, row);
-  if constexpr (kRows > 1) linear_rows<kType, kRows / 2>(a, piece, row);
-}
-
-template <DType kType>
-inline void linear(const LinearArgs& a) noexcept {
-  LinearPiece piece = {a.weights, 0, a.first_lane, 0};
-  for (; piece.column < a.num_columns; piece.column += piece.count, piece.lane = 0, piece.group += a.group_bytes) {
-    const std::size_t left = a.num_columns - piece.column, lanes = kGroupRows - piece.lane;
-    piece.count = left < lanes ? left : lanes;
-    linear_rows<kType, kMaxRows>(a, piece, 0);
+  for (; row + kRows <= a.num_rows; row += kRows) {
+    if constexpr (packed_format(kType).quantized()) {
+      quantized_tile<kType, kRows>(a, piece, row);
+    } else {
+      constexpr std::size_t kGroups = kSumsPerRow<kRows>;
+      LinearPiece part = piece;
+      std::size_t left = piece.count;
+      for (; left >= kGroups * kGroupRows; left -= kGroups * kGroupRows) {
+        part.count = kGroups * kGroupRows;
+        plain_tile<kType, kRows, kGroups>(a, part, row);
+        part.column += part.count;
+        part.group += kGroups * a.group_bytes;
+      }
+      for (; left != 0; left -= part.count) {
+        part.count = left < kGroupRows ? left : kGroupRows;
+        plain_tile<kType, kRows, 1>(a, part, row);
+        part.column += part.count;
+        part.group += a.group_bytes;
+      }
+    }
   }
+  if constexpr (kRows > 1) linear_rows<kType, kRows / 2>(a, piece, row);
 }

@@ -33,14 +33,17 @@ inline void quantize_row(const float* x, std::size_t width, std::size_t group, f
     const Ints qb = sub(bits(add(mul(load(x + at + 16), factor), shift)), bits(shift));
     store_int8(out->codes, qa);
     store_int8(out->codes + 16, qb);
+    // Of rows with a NaN or an infinity sums may be of any size: they wrap.
+    const std::uint32_t sums[2] = {static_cast<std::uint32_t>(sum_lanes(qa)),
+                                   static_cast<std::uint32_t>(sum_lanes(qb))};
+    constexpr auto kFactor = static_cast<std::uint32_t>(kOffsetFactor);
     for (int half = 0; half < 2; ++half) {
-      out->sums[half] = sum_lanes(half == 0 ? qa : qb);
-      out->scaled_sums[half] = scale * static_cast<float>(out->sums[half]);
+      out->scaled_sums[half] = scale * static_cast<float>(static_cast<std::int32_t>(sums[half]));
+      out->offsets[half] = static_cast<std::int32_t>(sums[half] * kFactor);
     }
     out->scale = scale;
-    out->sum =
-        static_cast<std::int32_t>(static_cast<std::uint32_t>(out->sums[0]) + static_cast<std::uint32_t>(out->sums[1]));
-    out->scaled_sum = scale * static_cast<float>(out->sum);
+    out->scaled_sum = scale * static_cast<float>(static_cast<std::int32_t>(sums[0] + sums[1]));
+    out->offset = static_cast<std::int32_t>((sums[0] + sums[1]) * kFactor);
     out->padding = 0;
   }
 }
@@ -98,18 +101,24 @@ CORBEL_CPU_INLINE void rotate(Floats& x, Floats& y, Floats cosine, Floats sine) 
 inline void rope_head(const hal::RopeSpec& rope, const float* in, const float* table, float* out) noexcept {
   const std::size_t half = rope.rotary_dim / 2;
   std::size_t i = 0;
-  if (!rope.interleaved) {
-    for (; i + 16 <= half; i += 16) {
-      Floats x = load(in + i), y = load(in + half + i);
-      rotate(x, y, load(table + i), load(table + half + i));
+  for (; i + 16 <= half; i += 16) {
+    Floats x, y;
+    if (rope.interleaved) {
+      load_pairs(in + 2 * i, x, y);
+    } else {
+      x = load(in + i);
+      y = load(in + half + i);
+    }
+    rotate(x, y, load(table + i), load(table + half + i));
+    if (rope.interleaved) {
+      store_pairs(out + 2 * i, x, y);
+    } else {
       store(out + i, x);
       store(out + half + i, y);
     }
   }
-  const std::size_t step = rope.interleaved ? 2 : 1;
-  const std::size_t distance = rope.interleaved ? 1 : half;
-  for (; i < half; i += 16) {
-    const std::size_t n = half - i < 16 ? half - i : 16;
+  if (const std::size_t n = half - i; n != 0) {
+    const std::size_t step = rope.interleaved ? 2 : 1, distance = rope.interleaved ? 1 : half;
     float x_lanes[16] = {}, y_lanes[16] = {};
     for (std::size_t j = 0; j < n; ++j) {
       x_lanes[j] = in[step * (i + j)];

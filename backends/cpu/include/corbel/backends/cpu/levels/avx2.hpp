@@ -20,6 +20,7 @@ namespace avx2 {
 #include <corbel/backends/cpu/kernels/math-inl.hpp>
 #include <corbel/backends/cpu/kernels/rowwise-inl.hpp>
 #include <corbel/backends/cpu/kernels/linear-inl.hpp>
+#include <corbel/backends/cpu/kernels/linear_panel-inl.hpp>
 #include <corbel/backends/cpu/kernels/attention-inl.hpp>
 #include <corbel/backends/cpu/kernels/table-inl.hpp>
 // clang-format on

@@ -26,6 +26,7 @@ namespace avx512 {
 #include <corbel/backends/cpu/kernels/math-inl.hpp>
 #include <corbel/backends/cpu/kernels/rowwise-inl.hpp>
 #include <corbel/backends/cpu/kernels/linear-inl.hpp>
+#include <corbel/backends/cpu/kernels/linear_panel-inl.hpp>
 #include <corbel/backends/cpu/kernels/attention-inl.hpp>
 #include <corbel/backends/cpu/kernels/table-inl.hpp>
 // clang-format on
