@@ -40,7 +40,7 @@ enum class Next : std::uint8_t { kContinue, kStop, kCancel };
 
 /// Why a reply ended.
 enum class FinishReason : std::uint8_t {
-  kEndOfGeneration,  ///< the model ended it
+  kEndOfGeneration,  ///< the model ended it: a token that its tokenizer or its generation_defaults() name
   kStopToken,        ///< one of GenerateOptions::stop_tokens
   kStopString,       ///< one of GenerateOptions::stop
   kLength,           ///< GenerateOptions::max_tokens
@@ -113,8 +113,10 @@ namespace detail {
 /// What a reply has become so far: tokens, text, and whether it has ended.
 class CORBEL_API Reply {
  public:
-  /// kInvalidArgument for a chunk of 0 or a stop token outside the vocabulary; errors of StopStrings.
-  static Result<Reply> create(const Tokenizer& tokenizer, const GenerateOptions& options);
+  /// `ends`: more tokens that end a reply; `vocab`: tokens that the model has. kInvalidArgument for a chunk of 0 or a
+  /// stop token outside the vocabulary; errors of StopStrings.
+  static Result<Reply> create(const Tokenizer& tokenizer, std::span<const std::uint32_t> ends, std::uint64_t vocab,
+                              const GenerateOptions& options);
 
   /// The next token. Afterwards finished() may be true, and event() is what the callback is to see.
   Status add(TokenId token, bool has_room);
@@ -137,8 +139,10 @@ class CORBEL_API Reply {
   const GenerateResult& result() const noexcept { return result_; }
 
  private:
-  Reply(const Tokenizer& tokenizer, const GenerateOptions& options, text::StopStrings stop)
+  Reply(const Tokenizer& tokenizer, std::span<const std::uint32_t> ends, const GenerateOptions& options,
+        text::StopStrings stop)
       : tokenizer_(tokenizer),
+        ends_(ends.begin(), ends.end()),
         decoder_(tokenizer, {.special = options.special}),
         options_(&options),
         stop_(std::move(stop)) {}
@@ -149,7 +153,10 @@ class CORBEL_API Reply {
     event_.text = fresh_;
   }
 
+  bool ends_reply(TokenId token) const noexcept;
+
   Tokenizer tokenizer_;
+  std::vector<std::uint32_t> ends_;
   StreamDecoder decoder_;
   const GenerateOptions* options_;
   text::StopStrings stop_;
@@ -306,7 +313,10 @@ template <class B, class S, class Callback>
 Result<GenerateResult> generate(Batch<B>& batch, Sequence<B>& sequence, S& sampler, std::span<const TokenId> prompt,
                                 std::span<const Role> roles, const GenerateOptions& options,
                                 const CancelToken* second_cancel, Callback& callback) {
-  Result<Reply> reply = guard([&] { return Reply::create(sequence.cache().model().tokenizer(), options); });
+  const Model<B>& model = sequence.cache().model();
+  Result<Reply> reply = guard([&] {
+    return Reply::create(model.tokenizer(), model.generation_defaults().eos_ids, model.spec().vocab, options);
+  });
   if (!reply.ok()) return reply.status();
   Generation<B, S> run(batch, sequence, sampler, prompt, roles, options, second_cancel, *std::move(reply));
   CORBEL_RETURN_IF_ERROR(guard([&] { return run.start(); }));

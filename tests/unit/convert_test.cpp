@@ -935,8 +935,13 @@ TEST_CASE("convert: how the authors sample goes with the model") {
   };
   const Case cases[] = {
       {R"({"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0.05,"repetition_penalty":1.1,)"
-       R"("bos_token_id":0,"eos_token_id":[1,3],"pad_token_id":2})",
+       R"("bos_token_id":0,"eos_token_id":[3,1],"pad_token_id":2})",
        "", false},
+      {R"({"eos_token_id":[5,4,5],"bos_token_id":2})", R"(,"bos_token_id":1,"eos_token_id":1,"pad_token_id":3)", false},
+      {R"({"bos_token_id":-1,"temperature":0.5})", R"(,"bos_token_id":4,"eos_token_id":[7,2],"pad_token_id":-1)",
+       false},
+      {"", R"(,"bos_token_id":4,"eos_token_id":[7,2],"pad_token_id":0)", false},
+      {"", R"(,"bos_token_id":4,"eos_token_id":7)", false},
       {R"({"temperature":0.7,"top_k":4294967295})", "", false},
       {R"({"do_sample":false,"temperature":0.6,"eos_token_id":1})", "", true},
       {R"({"temperature":0.0})", "", true},
@@ -953,9 +958,13 @@ TEST_CASE("convert: how the authors sample goes with the model") {
         write_text(work / "hf/tokenizer.json", kWords);
         write_text(work / "hf/tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})");
       }
-      write_text(work / "hf/generation_config.json", one.json);
+      if (*one.json != '\0') write_text(work / "hf/generation_config.json", one.json);
       const std::vector<Checkpoint> all = there_and_back(work, context);
       const corbel::GenerationDefaults first = corbel::read_generation_defaults(all[0]).value();
+      if (!with_tokenizer && !first.eos_ids.empty()) {  // as others read it
+        CHECK(all[1].metadata().get_uint("tokenizer.ggml.eos_token_id").value() == first.eos_ids[0]);
+        CHECK(all[2].config()->find("eos_token_id")->is_array() == (first.eos_ids.size() > 1));
+      }
       const auto same = [](const std::optional<double>& a, const std::optional<double>& b) {
         return a.has_value() == b.has_value() && static_cast<float>(a.value_or(0)) == static_cast<float>(b.value_or(0));
       };
@@ -968,12 +977,21 @@ TEST_CASE("convert: how the authors sample goes with the model") {
         CHECK(same(now.top_p, first.top_p));
         CHECK(same(now.min_p, first.min_p));
         CHECK(same(now.repetition_penalty, first.repetition_penalty));
-        if (!with_tokenizer || first.eos_ids.empty()) continue;
-        CHECK(now.eos_ids == first.eos_ids);
+        // What the folder does not name, its tokenizer may.
+        if (!with_tokenizer || !first.eos_ids.empty()) CHECK(now.eos_ids == first.eos_ids);
+        if (!with_tokenizer || first.bos_id) CHECK(now.bos_id == first.bos_id);
+        CHECK(now.pad_id == first.pad_id);
         if (!one.greedy) CHECK(now.do_sample == first.do_sample);
       }
     }
   }
+  // The document comes back as it was, with keys that are not ours.
+  write_folder(work / "hf", "");
+  const std::string whole =
+      "{\"_from_model_config\": true, \"eos_token_id\": [5, 4], \"temperature\": 0.7, \"top_k\": 20,"
+      " \"max_length\": 99, \"transformers_version\": \"5.0\"}\n";
+  write_text(work / "hf/generation_config.json", whole);
+  CHECK(there_and_back(work, context)[2].document("generation_config.json").value() == whole);
   // What others read, and what they may have changed.
   write_text(work / "hf/generation_config.json", cases[0].json);
   write_text(work / "hf/tokenizer.json", kWords);
@@ -993,6 +1011,22 @@ TEST_CASE("convert: how the authors sample goes with the model") {
   };
   CHECK(read()->temperature == 0.25);
   CHECK(read()->top_k == 20u);
+  changed.metadata().set("corbel.tokenizer.generation_config",
+                         corbel::MetaValue::from_string(R"({"do_sample":false,"temperature":0.6,"top_k":20})"));
+  const auto folder_of = [&]() {
+    fs::remove_all(work / "changed");
+    corbel::GgufWriter with_weights(3);
+    const Checkpoint source = Checkpoint::open(work / "m.gguf", context).value();
+    with_weights.metadata() = changed.metadata();
+    for (const TensorInfo& tensor : source.tensors())
+      REQUIRE(with_weights.add_f32(tensor.name, tensor.shape, values_of(source, tensor.name)).ok());
+    REQUIRE(with_weights.write_file(work / "changed.gguf").ok());
+    REQUIRE(convert(Checkpoint::open(work / "changed.gguf", context).value(), work / "changed").ok());
+    return nlohmann::json::parse(corbel_test::read_file(work / "changed/generation_config.json"));
+  };
+  CHECK(folder_of()["do_sample"] == true);
+  CHECK(folder_of()["temperature"] == 0.25);
+  CHECK(folder_of()["top_k"] == 20);
   for (const auto& [text, code] : {std::pair("[]", Errc::kTypeMismatch), std::pair("{", Errc::kBadJson),
                                    std::pair(R"({"top_p":2})", Errc::kBadValue)}) {
     changed.metadata().set("corbel.tokenizer.generation_config", corbel::MetaValue::from_string(text));

@@ -705,7 +705,7 @@ TEST_CASE("config malformed: C13: generation_config.json") {
       R"({"eos_token_id":[7,2,7],"pad_token_id":-1,"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0})";
   const auto good = corbel::read_generation_defaults(*open_folder(context, files).result);
   REQUIRE(good.ok());
-  CHECK(good->eos_ids == std::vector<std::uint32_t>{2, 7});  // the file's own list goes before config.json
+  CHECK(good->eos_ids == std::vector<std::uint32_t>{7, 2});  // the file's own list goes before config.json
   CHECK(good->bos_id == 1u);
   CHECK_FALSE(good->pad_id.has_value());
   CHECK(good->do_sample == true);
@@ -722,6 +722,8 @@ TEST_CASE("generation: the keys of a GGUF file") {
     writer.metadata().set("general.sampling.temp", corbel::MetaValue::from_float(0.5));
     writer.metadata().set("general.sampling.penalty_repeat", corbel::MetaValue::from_float(1.25));
     writer.metadata().set("tokenizer.ggml.eos_token_id", corbel::MetaValue::from_uint(3));
+    writer.metadata().set("general.architecture", corbel::MetaValue::from_string("llama"));
+    writer.metadata().set("llama.vocab_size", corbel::MetaValue::from_uint(10));
     if (key != nullptr) writer.metadata().set(key, std::move(value));
     const std::string file = text_of(writer.to_bytes());
     return corbel::read_generation_defaults(Checkpoint::from_memory(bytes_of(file), context, {}, "m").value());
@@ -733,6 +735,9 @@ TEST_CASE("generation: the keys of a GGUF file") {
   CHECK(good->top_k == 20u);
   CHECK(good->eos_ids == std::vector<std::uint32_t>{3});
   CHECK_FALSE(good->top_p.has_value());
+  CHECK(read("tokenizer.ggml.eot_token_id", corbel::MetaValue::from_uint(2))->eos_ids ==
+        std::vector<std::uint32_t>{3, 2});
+  CHECK(read("tokenizer.ggml.eom_token_id", corbel::MetaValue::from_uint(3))->eos_ids == std::vector<std::uint32_t>{3});
   CHECK(read("general.sampling.top_k", corbel::MetaValue::from_int(-1))->top_k == 0u);  // all tokens
   for (const auto& [key, value, code] : std::vector<std::tuple<const char*, corbel::MetaValue, Errc>>{
            {"general.sampling.top_k", corbel::MetaValue::from_string("many"), Errc::kTypeMismatch},
@@ -741,6 +746,8 @@ TEST_CASE("generation: the keys of a GGUF file") {
             Errc::kBadValue},
            {"general.sampling.min_p", corbel::MetaValue::from_string("x"), Errc::kTypeMismatch},
            {"tokenizer.ggml.bos_token_id", corbel::MetaValue::from_float(1), Errc::kTypeMismatch},
+           {"tokenizer.ggml.eot_token_id", corbel::MetaValue::from_uint(10), Errc::kVocabInvalid},
+           {"tokenizer.ggml.padding_token_id", corbel::MetaValue::from_uint(10), Errc::kVocabInvalid},
        }) {
     CAPTURE(key);
     const auto wrong = read(key, value);

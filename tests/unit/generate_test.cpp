@@ -1,5 +1,6 @@
 // generate: how a reply ends, what the callback sees, and that nothing is left behind by errors, cancels and
 // exceptions.
+#include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/detail/utf8.hpp>
 #include <corbel/generate.hpp>
 
@@ -186,6 +187,37 @@ TEST_CASE("generate: every way to end", "[generate]") {
   reply = run(saying("abc "), {}, go_on);  // until the context of 128 is full: the last token is chosen at position 128
   CHECK(reply.finish == FinishReason::kContext);
   CHECK(reply.tokens.size() == 126);
+}
+
+TEST_CASE("generate: a model without a tokenizer ends where its files say", "[generate]") {
+  const Context context({.threads = 1});
+  const std::string text = corbel_test::read_file(corbel_test::test_data("golden/llama-gqa/model.gguf"));
+  const Checkpoint source = Checkpoint::from_memory(std::as_bytes(std::span(text)), context, {}, "m").value();
+  GgufWriter writer(3);
+  for (const Metadata::Entry& entry : source.metadata().entries())
+    if (!entry.key.starts_with("tokenizer.")) writer.metadata().set(entry.key, entry.value);
+  writer.metadata().set("tokenizer.ggml.model", MetaValue::from_string("no_vocab"));
+  writer.metadata().set("tokenizer.ggml.eos_token_id", MetaValue::from_uint(7));
+  writer.metadata().set("corbel.tokenizer.generation_config", MetaValue::from_string(R"({"eos_token_id":[9,7]})"));
+  for (const TensorInfo& tensor : source.tensors())
+    REQUIRE(writer.add_f32(tensor.name, tensor.shape, source.read_f32(tensor).value()).ok());
+  const std::vector<std::byte> bytes = writer.to_bytes().value();
+  const auto model = Model<Backend>::load(Checkpoint::from_memory(bytes, context, {}, "m").value(), context);
+  REQUIRE(model.ok());
+  REQUIRE(model->tokenizer().size() == 0);
+  const auto cache =
+      KVCache<Backend>::create(*model, {.max_tokens = 64, .block_tokens = 16, .type = KvType::kF32}).value();
+  for (const TokenId end : {7, 9, 11}) {
+    Sequence<Backend> sequence(cache);
+    Script script = {.tokens = {4, 5, end, 6}};
+    const auto reply = generate(*model, sequence, script, Tokens{1, 2}, {.max_tokens = 4}).value();
+    CHECK(reply.finish == (end == 11 ? FinishReason::kLength : FinishReason::kEndOfGeneration));
+    CHECK(reply.tokens.size() == (end == 11 ? 4u : 2u));
+    Script stopped = {.tokens = {4, 5, 11, 6}};
+    Sequence<Backend> again(cache);
+    CHECK(generate(*model, again, stopped, Tokens{1, 2}, {.max_tokens = 4, .stop_tokens = {11}})->finish ==
+          FinishReason::kStopToken);
+  }
 }
 
 TEST_CASE("generate: stop strings over several tokens", "[generate]") {

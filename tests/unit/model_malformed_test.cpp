@@ -393,9 +393,7 @@ TEST_CASE("config.json outside its domain is refused with its key", "[malformed]
       {"C11", "quantization_config", {{"quant_method", "bitnet"}}, Errc::kUnsupported, "bitnet"},
       {"C14", "rms_norm_eps", "1e-5", Errc::kTypeMismatch, "rms_norm_eps"},
       {"C13", "bos_token_id", "1", Errc::kTypeMismatch, "config.json: bos_token_id"},
-      {"C13", "bos_token_id", -2, Errc::kVocabInvalid, "config.json: bos_token_id"},
       {"C13", "eos_token_id", {1, "2"}, Errc::kTypeMismatch, "config.json: eos_token_id"},
-      {"C13", "eos_token_id", std::uint64_t{1} << 63, Errc::kVocabInvalid, "config.json: eos_token_id"},
       {"C05", "num_attention_heads", -1, Errc::kBadValue, "num_attention_heads"},
       {"C05", "num_key_value_heads", 0, Errc::kBadValue, "num_key_value_heads"},
       {"C05", "num_key_value_heads", 8, Errc::kBadValue, "num_key_value_heads"},
@@ -477,6 +475,65 @@ TEST_CASE("documents beside config.json are checked when a model loads", "[malfo
   TinyFolder fine;
   fine.more["generation_config.json"] = R"({"temperature":null,"eos_token_id":null,"pad_token_id":-1,"top_k":0})";
   CHECK(fine.load().message() == "");
+}
+
+TEST_CASE("ids that are no token: refused in generation_config.json, left out in config.json", "[malformed]") {
+  struct Lines {
+    std::vector<std::string> all;
+  } lines;
+  const LogSink log = {[](void* user, LogLevel level, std::string_view line) noexcept {
+                         if (level == LogLevel::kWarning) static_cast<Lines*>(user)->all.emplace_back(line);
+                       },
+                       &lines};
+  using nlohmann::json;
+  // The model has 40 tokens.
+  const std::vector<json> wrong = {40, -2, (std::uint64_t{1} << 31) - 1, std::uint64_t{1} << 31,
+                                   std::uint64_t{1} << 63};
+  const std::vector<json> mistyped = {"1", 1.5, true, {{"id", 1}}};
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    // Whatever generation_config.json says of it, or where there is none.
+    for (const std::string& beside : {std::string(), std::string("{}"), "{\"" + std::string(key) + "\":1}"}) {
+      for (const json& id : wrong) {
+        CAPTURE(key, beside, id.dump());
+        TinyFolder folder;
+        if (!beside.empty()) folder.more["generation_config.json"] = beside;
+        folder.config[key] = id;
+        lines.all.clear();
+        CHECK(folder.load(log).message() == "");
+        REQUIRE(lines.all.size() == 1);
+        CHECK(lines.all[0] == "folder: config.json: " + std::string(key) + ": " + id.dump() +
+                                  " is no token of a vocabulary of 40 and is left out");
+      }
+      for (const json& id : mistyped) {
+        CAPTURE(key, beside, id.dump());
+        TinyFolder folder;
+        if (!beside.empty()) folder.more["generation_config.json"] = beside;
+        folder.config[key] = id;
+        CHECK(folder.load().code() == Errc::kTypeMismatch);
+      }
+      TinyFolder none;
+      if (!beside.empty()) none.more["generation_config.json"] = beside;
+      none.config[key] = -1;
+      lines.all.clear();
+      CHECK(none.load(log).message() == "");
+      CHECK(lines.all.empty());
+    }
+    for (const bool both : {false, true}) {  // whatever config.json says of it
+      for (const std::vector<json>& ids : {wrong, mistyped}) {
+        for (const json& id : ids) {
+          CAPTURE(key, both, id.dump());
+          TinyFolder folder;
+          if (both) folder.config[key] = 1;
+          folder.more["generation_config.json"] = json{{key, id}}.dump();
+          CHECK(folder.load().code() == (ids == wrong ? Errc::kVocabInvalid : Errc::kTypeMismatch));
+        }
+      }
+    }
+  }
+  TinyFolder other;  // what is overruled is checked too
+  other.config["temperature"] = -1;
+  other.more["generation_config.json"] = R"({"temperature":0.5})";
+  CHECK(other.load().code() == Errc::kBadValue);
 }
 
 TEST_CASE("what is left unread on purpose is said once", "[malformed]") {

@@ -28,16 +28,24 @@ CORBEL_INLINE const char* finish_reason_name(FinishReason reason) noexcept {
 
 namespace detail {
 
-CORBEL_INLINE Result<Reply> Reply::create(const Tokenizer& tokenizer, const GenerateOptions& options) {
+CORBEL_INLINE Result<Reply> Reply::create(const Tokenizer& tokenizer, std::span<const std::uint32_t> ends,
+                                          std::uint64_t vocab, const GenerateOptions& options) {
   if (options.chunk == 0) return Status(Errc::kInvalidArgument, "chunk must be above 0");
+  // Without a tokenizer, or where it has fewer, the model's own tokens count.
+  const std::uint64_t size = std::max<std::uint64_t>(tokenizer.size(), vocab);
   for (const TokenId id : options.stop_tokens) {
-    if (id < 0 || static_cast<std::size_t>(id) >= tokenizer.size()) {
+    if (id < 0 || static_cast<std::uint64_t>(id) >= size) {
       return Status(Errc::kInvalidArgument,
-                    fmt::format("stop_tokens: token {} is outside the vocabulary of {}", id, tokenizer.size()));
+                    fmt::format("stop_tokens: token {} is outside the vocabulary of {}", id, size));
     }
   }
   CORBEL_ASSIGN_OR_RETURN(text::StopStrings stop, text::StopStrings::create(options.stop));
-  return Reply(tokenizer, options, std::move(stop));
+  return Reply(tokenizer, ends, options, std::move(stop));
+}
+
+CORBEL_INLINE bool Reply::ends_reply(TokenId token) const noexcept {
+  return tokenizer_.is_end_of_generation(token) ||
+         std::find(ends_.begin(), ends_.end(), static_cast<std::uint32_t>(token)) != ends_.end();
 }
 
 CORBEL_INLINE Status Reply::add(TokenId token, bool has_room) {
@@ -47,7 +55,7 @@ CORBEL_INLINE Status Reply::add(TokenId token, bool has_room) {
     finish(FinishReason::kStopToken);
     return {};
   }
-  if (!options_->ignore_end_of_generation && tokenizer_.is_end_of_generation(token)) {
+  if (!options_->ignore_end_of_generation && ends_reply(token)) {
     finish(FinishReason::kEndOfGeneration);
     return {};
   }

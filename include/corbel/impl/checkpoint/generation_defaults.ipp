@@ -14,21 +14,24 @@
 CORBEL_NAMESPACE_BEGIN
 namespace detail {
 
+// A token that the vocabulary does not have.
+enum class UnknownToken : std::uint8_t { kRefused, kLeftOut };
+
 class GenerationReader {
  public:
-  // Values of one object; what is already there stays. `lenient`: tokens beyond the vocabulary are noted and left out.
-  GenerationReader(const json::Value& from, std::uint64_t vocab, GenerationDefaults& out, bool lenient = false)
-      : from_(from), vocab_(vocab), lenient_(lenient), out_(out) {}
+  // Values of one object into `out`, which is empty. `vocab`: tokens that the model has; 0 where that is not known.
+  GenerationReader(const json::Value& from, std::uint64_t vocab, UnknownToken unknown, GenerationDefaults& out)
+      : from_(from), vocab_(vocab), unknown_(unknown), out_(out) {}
 
   Status read() {
-    if (out_.eos_ids.empty()) CORBEL_RETURN_IF_ERROR(tokens("eos_token_id", out_.eos_ids));
+    CORBEL_RETURN_IF_ERROR(tokens("eos_token_id", out_.eos_ids));
     CORBEL_RETURN_IF_ERROR(token("bos_token_id", out_.bos_id));
     CORBEL_RETURN_IF_ERROR(token("pad_token_id", out_.pad_id));
-    if (const json::Value* value = find("do_sample"); value != nullptr && !out_.do_sample) {
+    if (const json::Value* value = find("do_sample"); value != nullptr) {
       if (value->type() != json::Type::kBool) return mismatch("do_sample", "true or false");
       out_.do_sample = value->as_bool();
     }
-    if (const json::Value* value = find("top_k"); value != nullptr && !out_.top_k) {
+    if (const json::Value* value = find("top_k"); value != nullptr) {
       if (!value->is_integer()) return mismatch("top_k", "an integer");
       if (value->type() == json::Type::kInt || value->as_uint() > std::numeric_limits<std::uint32_t>::max()) {
         return bad("top_k", *value, "0 or more");
@@ -57,62 +60,53 @@ class GenerationReader {
             std::string(key) + ": expected " + expected + ", found " + printable(json::write(value), 40)};
   }
 
-  Result<std::uint32_t> id(const char* key, const json::Value& value) const {
+  // Appends a token id, or notes that it is left out.
+  Status add(const char* key, const json::Value& value, std::vector<std::uint32_t>& out) const {
     if (!value.is_integer()) return mismatch(key, "a token id");
-    const bool fits = value.type() == json::Type::kUint && value.as_uint() <= std::numeric_limits<std::int32_t>::max();
-    if (fits && (vocab_ == 0 || value.as_uint() < vocab_)) return static_cast<std::uint32_t>(value.as_uint());
-    return Status(Errc::kVocabInvalid, std::string(key) + ": " + json::write(value) +
-                                           " is no token of a vocabulary of " +
-                                           (vocab_ == 0 ? "at most 2^31" : std::to_string(vocab_)));
+    constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 31;
+    const std::uint64_t most = vocab_ == 0 ? kMostTokens : std::min(vocab_, kMostTokens);
+    if (value.type() == json::Type::kUint && value.as_uint() < most) {
+      const auto one = static_cast<std::uint32_t>(value.as_uint());
+      if (std::find(out.begin(), out.end(), one) == out.end()) out.push_back(one);
+      return {};
+    }
+    std::string line = std::string(key) + ": " + json::write(value) + " is no token of a vocabulary of " +
+                       (vocab_ == 0 ? "at most 2^31" : std::to_string(vocab_));
+    if (unknown_ == UnknownToken::kRefused) return {Errc::kVocabInvalid, line};
+    out_.ignored.push_back(std::move(line));
+    return {};
   }
 
-  // Whether the token is left out.
-  bool leave_out(const char* key, const json::Value& value) const {
-    const bool beyond = lenient_ && vocab_ != 0 && value.type() == json::Type::kUint && value.as_uint() >= vocab_ &&
-                        value.as_uint() <= std::numeric_limits<std::int32_t>::max();
-    if (beyond) {
-      out_.ignored.push_back("config.json: " + std::string(key) + ": " + json::write(value) +
-                             " is no token of the vocabulary of " + std::to_string(vocab_) + " and is left out");
-    }
-    return beyond;
+  // -1 is what some files write for "none".
+  static bool is_none(const json::Value* value) noexcept {
+    return value == nullptr || (value->type() == json::Type::kInt && value->as_int() == -1);
   }
 
   Status token(const char* key, std::optional<std::uint32_t>& out) const {
     const json::Value* value = find(key);
-    if (value == nullptr || out || leave_out(key, *value)) return {};
-    // -1 is what some files write for "none".
-    if (value->type() == json::Type::kInt && value->as_int() == -1) return {};
-    CORBEL_ASSIGN_OR_RETURN(out, id(key, *value));
+    if (is_none(value)) return {};
+    std::vector<std::uint32_t> one;
+    CORBEL_RETURN_IF_ERROR(add(key, *value, one));
+    if (!one.empty()) out = one[0];
     return {};
   }
 
   // One id or a list of them.
   Status tokens(const char* key, std::vector<std::uint32_t>& out) const {
     const json::Value* value = find(key);
-    if (value == nullptr || (value->type() == json::Type::kInt && value->as_int() == -1)) return {};
-    if (!value->is_array()) {
-      if (leave_out(key, *value)) return {};
-      CORBEL_ASSIGN_OR_RETURN(const std::uint32_t one, id(key, *value));
-      out = {one};
-      return {};
-    }
+    if (is_none(value)) return {};
+    if (!value->is_array()) return add(key, *value, out);
     if (value->items().size() > kMaxEnds) {
       return {Errc::kLimitExceeded, std::string(key) + ": " + std::to_string(value->items().size()) +
                                         " tokens, the limit is " + std::to_string(kMaxEnds)};
     }
-    for (const json::Value& item : value->items()) {
-      if (leave_out(key, item)) continue;
-      CORBEL_ASSIGN_OR_RETURN(const std::uint32_t one, id(key, item));
-      out.push_back(one);
-    }
-    std::sort(out.begin(), out.end());
-    out.erase(std::unique(out.begin(), out.end()), out.end());
+    for (const json::Value& item : value->items()) CORBEL_RETURN_IF_ERROR(add(key, item, out));
     return {};
   }
 
   Status number(const char* key, double least, bool above, double most, std::optional<double>& out) const {
     const json::Value* value = find(key);
-    if (value == nullptr || out) return {};
+    if (value == nullptr) return {};
     if (!value->is_number()) return mismatch(key, "a number");
     const double found = value->as_double();
     if (found < least || (above && found <= least) || found > most) {
@@ -124,9 +118,25 @@ class GenerationReader {
 
   const json::Value& from_;
   std::uint64_t vocab_;
-  bool lenient_;
+  UnknownToken unknown_;
   GenerationDefaults& out_;
 };
+
+// Gives `out` what `other` says and `out` does not.
+inline void fill_generation(const GenerationDefaults& other, GenerationDefaults& out) {
+  const auto fill = [](auto& value, const auto& from) {
+    if (!value) value = from;
+  };
+  if (out.eos_ids.empty()) out.eos_ids = other.eos_ids;
+  fill(out.bos_id, other.bos_id);
+  fill(out.pad_id, other.pad_id);
+  fill(out.do_sample, other.do_sample);
+  fill(out.temperature, other.temperature);
+  fill(out.top_k, other.top_k);
+  fill(out.top_p, other.top_p);
+  fill(out.min_p, other.min_p);
+  fill(out.repetition_penalty, other.repetition_penalty);
+}
 
 // The keys of a GGUF file as the object that a folder would have.
 inline Result<json::Value> generation_from_metadata(const Metadata& metadata) {
@@ -135,13 +145,21 @@ inline Result<json::Value> generation_from_metadata(const Metadata& metadata) {
     const char* key;
     const char* name;
   };
+  json::Value ends = json::Value::array();
   for (const Names& names :
-       {Names{"tokenizer.ggml.eos_token_id", "eos_token_id"}, Names{"tokenizer.ggml.bos_token_id", "bos_token_id"},
+       {Names{"tokenizer.ggml.eos_token_id", nullptr}, Names{"tokenizer.ggml.eot_token_id", nullptr},
+        Names{"tokenizer.ggml.eom_token_id", nullptr}, Names{"tokenizer.ggml.bos_token_id", "bos_token_id"},
         Names{"tokenizer.ggml.padding_token_id", "pad_token_id"}}) {
     if (metadata.find(names.key) == nullptr) continue;
     CORBEL_ASSIGN_OR_RETURN(const std::uint64_t value, metadata.get_uint(names.key));
-    all.members().emplace_back(names.name, json::Value::unsigned_integer(value));
+    const json::Value id = json::Value::unsigned_integer(value);
+    if (names.name == nullptr) {
+      ends.items().push_back(id);
+    } else {
+      all.members().emplace_back(names.name, id);
+    }
   }
+  all.members().emplace_back("eos_token_id", std::move(ends));
   static constexpr const char* kTopK = "general.sampling.top_k";
   if (const MetaValue* value = metadata.find(kTopK)) {
     const Result<std::int64_t> number = value->as_int();
@@ -164,8 +182,9 @@ inline Result<json::Value> generation_from_metadata(const Metadata& metadata) {
 }
 
 // The generation_config.json that a GGUF file was made from has more than the keys can say: all tokens that end a
-// reply, and do_sample. The keys go before the rest of it: they may have been changed since.
-inline Status read_kept_document(const Metadata& metadata, GenerationDefaults& out) {
+// reply, and do_sample. Its tokens go before those of the keys, which are the tokenizer's; of the rest the keys go
+// first: they may have been changed since.
+inline Status read_kept_document(const Metadata& metadata, std::uint64_t vocab, GenerationDefaults& out) {
   static constexpr const char* kKey = "corbel.tokenizer.generation_config";
   if (metadata.find(kKey) == nullptr) return {};
   const auto placed = [](const Status& status) {
@@ -176,31 +195,43 @@ inline Status read_kept_document(const Metadata& metadata, GenerationDefaults& o
   if (!all.ok()) return placed(all.status());
   if (!all->is_object()) return placed(Status(Errc::kTypeMismatch, "expected an object"));
   GenerationDefaults kept;
-  CORBEL_RETURN_IF_ERROR(placed(GenerationReader(*all, 0, kept).read()));
+  if (Status status = GenerationReader(*all, vocab, UnknownToken::kRefused, kept).read(); !status.ok()) {
+    return placed(status);
+  }
   if (!kept.eos_ids.empty()) out.eos_ids = kept.eos_ids;
-  if (!out.bos_id) out.bos_id = kept.bos_id;
-  if (!out.pad_id) out.pad_id = kept.pad_id;
+  if (kept.bos_id) out.bos_id = kept.bos_id;
+  if (kept.pad_id) out.pad_id = kept.pad_id;
   // Where it says false the temperature was written as 0.
-  if (kept.do_sample != false || out.temperature.value_or(0) == 0) out.do_sample = kept.do_sample;
-  const auto fill = [](auto& value, const auto& other) {
-    if (!value) value = other;
-  };
-  fill(out.temperature, kept.temperature);
-  fill(out.top_k, kept.top_k);
-  fill(out.top_p, kept.top_p);
-  fill(out.min_p, kept.min_p);
-  fill(out.repetition_penalty, kept.repetition_penalty);
+  if (kept.do_sample == false && out.temperature.value_or(0) != 0) kept.do_sample.reset();
+  fill_generation(kept, out);
   return {};
+}
+
+// Tokens that the model of a GGUF file has; 0 where the file does not say.
+inline std::uint64_t vocabulary_of_gguf(const Checkpoint& checkpoint) {
+  const Metadata& metadata = checkpoint.metadata();
+  const Result<std::string_view> family = metadata.get_string("general.architecture");
+  if (family.ok()) {
+    const Result<std::uint64_t> size = metadata.get_uint(std::string(*family) + ".vocab_size");
+    if (size.ok()) return *size;
+  }
+  const TensorInfo* rows = checkpoint.find_tensor("token_embd.weight");
+  if (rows != nullptr && rows->shape.size() == 2) return rows->shape[0];
+  const MetaValue* tokens = metadata.find("tokenizer.ggml.tokens");
+  return tokens != nullptr && tokens->is_array() ? tokens->size() : 0;
 }
 
 inline Result<GenerationDefaults> generation_of(const Checkpoint& checkpoint) {
   GenerationDefaults out;
   const auto placed = [&](const Status& status) { return status.with_place(printable(checkpoint.name(), 200)); };
   if (checkpoint.format() == CheckpointFormat::kGguf) {
+    const std::uint64_t vocab = vocabulary_of_gguf(checkpoint);
     const Result<json::Value> all = generation_from_metadata(checkpoint.metadata());
     if (!all.ok()) return placed(all.status());
-    CORBEL_RETURN_IF_ERROR(placed(GenerationReader(*all, 0, out).read()));
-    CORBEL_RETURN_IF_ERROR(placed(read_kept_document(checkpoint.metadata(), out)));
+    if (Status status = GenerationReader(*all, vocab, UnknownToken::kRefused, out).read(); !status.ok()) {
+      return placed(status);
+    }
+    if (Status status = read_kept_document(checkpoint.metadata(), vocab, out); !status.ok()) return placed(status);
     return out;
   }
   std::uint64_t vocab = 0;
@@ -214,14 +245,21 @@ inline Result<GenerationDefaults> generation_of(const Checkpoint& checkpoint) {
   if (checkpoint.has_document(kFile)) {
     CORBEL_ASSIGN_OR_RETURN(const json::Value all, checkpoint.json_document(kFile));
     if (!all.is_object()) return placed(Status(Errc::kTypeMismatch, std::string(kFile) + ": expected an object"));
-    if (Status status = GenerationReader(all, vocab, out).read(); !status.ok()) {
+    if (Status status = GenerationReader(all, vocab, UnknownToken::kRefused, out).read(); !status.ok()) {
       return placed(status.with_place(kFile));
     }
   }
   for (const json::Value* from : {config, inner}) {
     if (from == nullptr) continue;
-    if (Status status = GenerationReader(*from, vocab, out, true).read(); !status.ok()) {
+    GenerationDefaults more;
+    if (Status status = GenerationReader(*from, vocab, UnknownToken::kLeftOut, more).read(); !status.ok()) {
       return placed(status.with_place("config.json"));
+    }
+    fill_generation(more, out);
+    for (const std::string& each : more.ignored) {
+      std::string line = "config.json: " + each + " and is left out";
+      if (std::find(out.ignored.begin(), out.ignored.end(), line) == out.ignored.end())
+        out.ignored.push_back(std::move(line));
     }
   }
   return out;

@@ -10,7 +10,6 @@
 #include <corbel/models/rope_table.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <string>
@@ -22,18 +21,15 @@ CORBEL_NAMESPACE_BEGIN
 namespace models {
 namespace detail {
 
-/// A float32 as a person would have written it.
-inline double plain(float value) {
-  const std::string digits = fmt::format("{}", value);
-  double written = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), written);
-  return written;
-}
-
 class FolderConfig {
  public:
-  FolderConfig(const Checkpoint& checkpoint, const ModelSpec& spec, const Architecture& family)
-      : checkpoint_(checkpoint), spec_(spec), family_(family), keys_(checkpoint, spec.architecture->gguf) {}
+  FolderConfig(const Checkpoint& checkpoint, const ModelSpec& spec, const Architecture& family,
+               const GenerationDefaults& generation)
+      : checkpoint_(checkpoint),
+        spec_(spec),
+        family_(family),
+        generation_(generation),
+        keys_(checkpoint, spec.architecture->gguf) {}
 
   /// The object; the errors of reading keys and the tensors of rope factors.
   Result<json::Value> make() {
@@ -110,13 +106,9 @@ class FolderConfig {
     if (family_.mixer == MixerKind::kLatentAttention) add_latent();
     text("torch_dtype", "float32");
     // Where they are left out, a family's defaults hold, which other vocabularies were made for.
-    for (const auto& [key, name] : {std::pair("tokenizer.ggml.bos_token_id", "bos_token_id"),
-                                    std::pair("tokenizer.ggml.eos_token_id", "eos_token_id"),
-                                    std::pair("tokenizer.ggml.padding_token_id", "pad_token_id")}) {
-      const Result<std::uint64_t> id = checkpoint_.metadata().get_uint(key);
-      const bool there = id.ok() && *id < spec_.vocab;
-      put(name, there ? json::Value::unsigned_integer(*id) : json::Value::null());
-    }
+    put("bos_token_id", token_or_null(generation_.bos_id));
+    put("eos_token_id", tokens_or_null(generation_.eos_ids));
+    put("pad_token_id", token_or_null(generation_.pad_id));
   }
 
   void add_switches() {
@@ -366,6 +358,7 @@ class FolderConfig {
   const Checkpoint& checkpoint_;
   const ModelSpec& spec_;
   const Architecture& family_;
+  const GenerationDefaults& generation_;
   KeyReader keys_;
   Status status_;
   json::Value config_;

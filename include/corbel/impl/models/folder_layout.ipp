@@ -19,7 +19,9 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
 CORBEL_NAMESPACE_BEGIN
@@ -116,7 +118,8 @@ class FolderPlanner {
     if (family_.rope == RopePairs::kPermuted && !spec_.ropes.empty() && spec_.rotary_dim != spec_.head_dim) {
       return Status(Errc::kUnsupported, "this rotary embedding cannot be written to a Hugging Face folder");
     }
-    CORBEL_ASSIGN_OR_RETURN(const json::Value config, FolderConfig(checkpoint_, spec_, family_).make());
+    CORBEL_ASSIGN_OR_RETURN(const GenerationDefaults generation, read_generation_defaults(checkpoint_));
+    CORBEL_ASSIGN_OR_RETURN(const json::Value config, FolderConfig(checkpoint_, spec_, family_, generation).make());
     for (const TensorInfo& tensor : checkpoint_.tensors()) add_tensor(tensor);
     if (!read_.ok()) return read_.status();
     if (!status_.ok()) return status_;
@@ -125,7 +128,7 @@ class FolderPlanner {
                                           corbel::detail::printable(first_behind_, 100)));
     }
     layout_.documents.emplace_back("config.json", json::write(config) + "\n");
-    CORBEL_RETURN_IF_ERROR(add_generation());
+    CORBEL_RETURN_IF_ERROR(add_generation(generation));
     add_tokenizer();
     CORBEL_RETURN_IF_ERROR(add_chat_templates());
     return std::move(layout_);
@@ -386,32 +389,64 @@ class FolderPlanner {
 
   // ---- other documents -------------------------------------------
 
-  Status add_generation() {
-    CORBEL_ASSIGN_OR_RETURN(const GenerationDefaults defaults, read_generation_defaults(checkpoint_));
-    json::Value all = json::Value::object();
-    const auto token = [&](const char* key, const std::optional<std::uint32_t>& id) {
-      if (id && *id < spec_.vocab) all.members().emplace_back(key, json::Value::unsigned_integer(*id));
-    };
+  // The document that the file was made from, with what the keys say by now, else one of what they say.
+  Status add_generation(const GenerationDefaults& defaults) {
+    json::Value said = json::Value::object();
     const auto value = [&](const char* key, const std::optional<double>& number) {
-      if (number) all.members().emplace_back(key, json::Value::number(plain(static_cast<float>(*number))));
+      if (number) set_member(said, key, json::Value::number(plain(static_cast<float>(*number))));
     };
-    token("bos_token_id", defaults.bos_id);
-    json::Value ends = json::Value::array();
-    for (const std::uint32_t id : defaults.eos_ids)
-      if (id < spec_.vocab) ends.items().push_back(json::Value::unsigned_integer(id));
-    if (!ends.items().empty())
-      all.members().emplace_back("eos_token_id", ends.items().size() == 1 ? ends.items()[0] : ends);
-    token("pad_token_id", defaults.pad_id);
     // Folders say do_sample where a temperature of 0 says that nothing is drawn.
     const bool greedy = defaults.do_sample == false || defaults.temperature == 0.0;
-    if (greedy || defaults.do_sample) all.members().emplace_back("do_sample", json::Value::boolean(!greedy));
+    if (greedy || defaults.do_sample) set_member(said, "do_sample", json::Value::boolean(!greedy));
     if (defaults.temperature != 0.0) value("temperature", defaults.temperature);
-    if (defaults.top_k) all.members().emplace_back("top_k", json::Value::unsigned_integer(*defaults.top_k));
+    if (defaults.top_k) set_member(said, "top_k", json::Value::unsigned_integer(*defaults.top_k));
     value("top_p", defaults.top_p);
     value("min_p", defaults.min_p);
     value("repetition_penalty", defaults.repetition_penalty);
+
+    CORBEL_ASSIGN_OR_RETURN(const std::string_view text, checkpoint_.metadata().get_string_or(kGenerationKey, ""));
+    if (!text.empty()) {
+      layout_.documents.emplace_back("generation_config.json", text);
+      CORBEL_ASSIGN_OR_RETURN(json::Value kept, json::parse(text));
+      if (renew(kept, said, greedy)) layout_.documents.back().second = json::write(kept) + "\n";
+      return {};
+    }
+    json::Value all = json::Value::object();
+    if (defaults.bos_id) set_member(all, "bos_token_id", token_or_null(defaults.bos_id));
+    if (!defaults.eos_ids.empty()) set_member(all, "eos_token_id", tokens_or_null(defaults.eos_ids));
+    if (defaults.pad_id) set_member(all, "pad_token_id", token_or_null(defaults.pad_id));
+    for (const auto& [key, member] : said.members()) set_member(all, key, member);
     if (!all.members().empty()) layout_.documents.emplace_back("generation_config.json", json::write(all) + "\n");
     return {};
+  }
+
+  // Whether `kept` had to be changed to say what `said` does. Ids are its own.
+  static bool renew(json::Value& kept, const json::Value& said, bool greedy) {
+    const auto of_kept = [&](std::string_view key) {
+      const json::Value* value = kept.find(key);
+      return value == nullptr || value->is_null() ? nullptr : value;
+    };
+    const json::Value *sampling = of_kept("do_sample"), *heat = of_kept("temperature");
+    const bool off = sampling != nullptr && !sampling->as_bool();
+    const bool was_greedy = off || (heat != nullptr && heat->as_double() == 0.0);
+    bool changed = false;
+    const auto set = [&](std::string_view key, const json::Value& value) {
+      set_member(kept, key, value);
+      changed = true;
+    };
+    for (const json::Value::Member& member : said.members()) {
+      const bool choice = member.first == "do_sample" || member.first == "temperature";
+      if (choice && was_greedy && greedy) continue;
+      const json::Value* own = of_kept(member.first);
+      const auto number = [&](const json::Value& from) {
+        constexpr double kMost = std::numeric_limits<std::int32_t>::max();
+        if (from.type() == json::Type::kBool) return from.as_bool() ? 1.0f : 0.0f;
+        return static_cast<float>(member.first == "top_k" ? std::min(from.as_double(), kMost) : from.as_double());
+      };
+      if (own == nullptr || number(*own) != number(member.second)) set(member.first, member.second);
+    }
+    if (off && !greedy) set("do_sample", json::Value::boolean(true));
+    return changed;
   }
 
   void add_tokenizer() {

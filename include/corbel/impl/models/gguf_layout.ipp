@@ -45,7 +45,7 @@ class LayoutPlanner {
     if (!read_.ok()) return read_.status();
     CORBEL_RETURN_IF_ERROR(add_tokenizer());
     CORBEL_RETURN_IF_ERROR(add_chat_templates());
-    CORBEL_RETURN_IF_ERROR(add_sampling());
+    CORBEL_RETURN_IF_ERROR(add_generation());
     return std::move(layout_);
   }
 
@@ -482,8 +482,8 @@ class LayoutPlanner {
     return {};
   }
 
-  // How the authors sample. The keys have no do_sample: a temperature of 0 says the same.
-  Status add_sampling() {
+  // How the authors sample, and what ends a reply. The keys have no do_sample: a temperature of 0 says the same.
+  Status add_generation() {
     CORBEL_ASSIGN_OR_RETURN(const GenerationDefaults defaults, read_generation_defaults(checkpoint_));
     Metadata& metadata = layout_.metadata;
     const auto value = [&](const char* name, const std::optional<double>& number) {
@@ -499,7 +499,50 @@ class LayoutPlanner {
     // The least penalty that float32 has stands for those below it: 0 is none.
     constexpr double kLeast = std::numeric_limits<float>::denorm_min();
     if (defaults.repetition_penalty) value("penalty_repeat", std::max(*defaults.repetition_penalty, kLeast));
+    return keep_document(defaults);
+  }
+
+  // The folder's own document, and in it what neither it nor the keys say.
+  Status keep_document(const GenerationDefaults& defaults) {
+    std::string text;
+    json::Value kept = json::Value::object();
+    if (checkpoint_.has_document("generation_config.json")) {
+      CORBEL_ASSIGN_OR_RETURN(text, checkpoint_.document("generation_config.json"));
+      CORBEL_ASSIGN_OR_RETURN(kept, checkpoint_.json_document("generation_config.json"));
+    }
+    bool changed = false;
+    const auto keep = [&](const char* key, json::Value value) {
+      const json::Value* own = kept.find(key);
+      const bool none = own == nullptr || own->is_null() || (own->is_array() && own->items().empty()) ||
+                        (own->type() == json::Type::kInt && own->as_int() == -1);
+      if (!none) return;
+      set_member(kept, key, std::move(value));
+      changed = true;
+    };
+    if (!said_by_key("bos", defaults.bos_id)) keep("bos_token_id", token_or_null(defaults.bos_id));
+    const std::optional<std::uint32_t> end =
+        defaults.eos_ids.empty() ? std::nullopt : std::optional(defaults.eos_ids.front());
+    if (!said_by_key("eos", end) || defaults.eos_ids.size() > 1) {
+      keep("eos_token_id", tokens_or_null(defaults.eos_ids));
+    }
+    if (!said_by_key("padding", defaults.pad_id)) keep("pad_token_id", token_or_null(defaults.pad_id));
+    if (defaults.do_sample) keep("do_sample", json::Value::boolean(*defaults.do_sample));
+    if (changed) text = json::write(kept) + "\n";
+    if (!text.empty()) layout_.metadata.set(kGenerationKey, MetaValue::from_string(text));
     return {};
+  }
+
+  // Whether the key of a special token says `id`, which it is given where the tokenizer names none.
+  bool said_by_key(const std::string& role, const std::optional<std::uint32_t>& id) {
+    if (!id) return true;
+    Metadata& metadata = layout_.metadata;
+    const std::string name = "tokenizer.ggml." + role + "_token_id";
+    const MetaValue* const pieces = metadata.find("tokenizer.ggml.tokens");
+    if (metadata.find(name) == nullptr && (pieces == nullptr || *id < pieces->size())) {
+      metadata.set(name, MetaValue::from_uint(*id));
+    }
+    const Result<std::uint64_t> own = metadata.get_uint(name);
+    return own.ok() && *own == *id;
   }
 
   const Checkpoint& checkpoint_;

@@ -1,18 +1,60 @@
 // What writing a model in the other container takes, in either direction.
 #pragma once
 
+#include <corbel/checkpoint/generation_defaults.hpp>
+#include <corbel/checkpoint/json.hpp>
 #include <corbel/config.hpp>
 #include <corbel/models/model_spec.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <fmt/format.h>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 CORBEL_NAMESPACE_BEGIN
 namespace models {
 namespace detail {
+
+/// A GGUF key with the generation_config.json that the file was made from.
+inline constexpr const char* kGenerationKey = "corbel.tokenizer.generation_config";
+
+/// A float32 as a person would have written it.
+inline double plain(float value) {
+  const std::string digits = fmt::format("{}", value);
+  double written = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), written);
+  return written;
+}
+
+/// Replaces the member of that name, or adds it.
+inline void set_member(json::Value& object, std::string_view key, json::Value value) {
+  auto& members = object.members();
+  const auto found =
+      std::find_if(members.begin(), members.end(), [&](const auto& member) { return member.first == key; });
+  if (found != members.end()) {
+    found->second = std::move(value);
+  } else {
+    members.emplace_back(std::string(key), std::move(value));
+  }
+}
+
+inline json::Value token_or_null(const std::optional<std::uint32_t>& id) {
+  return id ? json::Value::unsigned_integer(*id) : json::Value::null();
+}
+
+/// One id, a list of several, or null.
+inline json::Value tokens_or_null(const std::vector<std::uint32_t>& ids) {
+  if (ids.size() < 2) return ids.empty() ? json::Value::null() : json::Value::unsigned_integer(ids[0]);
+  json::Value list = json::Value::array();
+  for (const std::uint32_t id : ids) list.items().push_back(json::Value::unsigned_integer(id));
+  return list;
+}
 
 /// As much alike as float32 of a key that was written and read.
 inline bool close_enough(double x, double y) noexcept {

@@ -641,7 +641,8 @@ CORBEL_INLINE Status PipelineModel::Loader::read_special_ids() {
 
 CORBEL_INLINE Status PipelineModel::Loader::read_ends() {
   const json::Value* end = json_member(generation, "eos_token_id");
-  if (end == nullptr) return {};
+  // -1 is what some files write for "none".
+  if (end == nullptr || (end->type() == json::Type::kInt && end->as_int() == -1)) return {};
   static constexpr std::string_view kPath = "generation_config.json: eos_token_id";
   const std::size_t count = end->is_array() ? end->items().size() : 1;
   if (count > kMaxEndTokens) {
