@@ -202,6 +202,10 @@ Summary summarize(const corbel::Checkpoint& checkpoint, const corbel::Context& c
     summary.problem = spec.status().message();
     return summary;
   }
+  // What loading would warn of.
+  if (const auto generation = corbel::read_generation_defaults(checkpoint); generation.ok()) {
+    for (const std::string& line : corbel::detail::load_notes(checkpoint, *spec, *generation)) note(line);
+  }
   summary.family = spec->architecture->name;
   summary.context = spec->context_length;
   if (packed) {  // several values in a word: count those that the weights have

@@ -66,6 +66,16 @@ inline bool has_tokenizer(const Checkpoint& checkpoint) {
   return false;
 }
 
+/// A line for each thing in the checkpoint that is left unread on purpose and may not be meant so.
+inline std::vector<std::string> load_notes(const Checkpoint& checkpoint, const models::ModelSpec& spec,
+                                           const GenerationDefaults& generation) {
+  std::vector<std::string> notes = generation.ignored;
+  if (std::string unused = models::describe_unused_layers(checkpoint, spec); !unused.empty())
+    notes.push_back(std::move(unused));
+  for (std::string& note : notes) note = printable(checkpoint.name(), 200) + ": " + note;
+  return notes;
+}
+
 /// Turns reads of weight bytes into calls of the progress callback, which only ever runs on the loading thread.
 class LoadProgress {
  public:
@@ -143,21 +153,13 @@ class Model {
   };
   explicit Model(std::shared_ptr<const State> state) noexcept : state_(std::move(state)) {}
 
-  /// What in the checkpoint is left unread on purpose and may not be meant so.
-  static void log_notes(const Checkpoint& checkpoint, const models::ModelSpec& spec,
-                        const GenerationDefaults& generation, const Context& context) {
-    std::vector<std::string> notes = generation.ignored;
-    if (std::string unused = models::describe_unused_layers(checkpoint, spec); !unused.empty())
-      notes.push_back(std::move(unused));
-    for (const std::string& note : notes)
-      context.log(LogLevel::kWarning, detail::printable(checkpoint.name(), 200) + ": " + note);
-  }
-
   static Result<Model> load_checkpoint(const Checkpoint& checkpoint, const Context& context,
                                        const LoadOptions& options) {
     CORBEL_ASSIGN_OR_RETURN(models::ModelSpec spec, models::read_model_spec(checkpoint));
     CORBEL_ASSIGN_OR_RETURN(GenerationDefaults generation, read_generation_defaults(checkpoint));
-    log_notes(checkpoint, spec, generation, context);
+    for (const std::string& note : detail::load_notes(checkpoint, spec, generation)) {
+      context.log(LogLevel::kWarning, note);
+    }
     Tokenizer tokenizer;  // stays empty, and says so when used, for a folder without the files of one
     if (detail::has_tokenizer(checkpoint)) {
       CORBEL_ASSIGN_OR_RETURN(tokenizer, Tokenizer::from_checkpoint(checkpoint));

@@ -18,10 +18,10 @@ CORBEL_NAMESPACE_BEGIN
 namespace models {
 
 struct ConvertOptions {
-  /// The type of the matrices; vectors, routers of experts and what its blocks do not fit become float32. Empty: types
-  /// stay as they are, where the new container has them (else float32).
+  /// The type of the matrices; vectors and routers of experts become float32, and matrices whose rows its blocks do not
+  /// fit keep their type. Empty: types stay as they are, where the new container has them (else float32).
   std::optional<DType> type = {};
-  /// Called with one line about what was kept, left out or changed.
+  /// Called with one line about what is left out or has another type than was asked for, one for each reason.
   std::function<void(std::string_view line)> say = {};
   /// Bytes of tensors written, of all; false ends the work with kCancelled.
   std::function<bool(std::uint64_t done, std::uint64_t total)> progress = {};

@@ -25,7 +25,7 @@ struct GgufTensorPlan {
 struct GgufLayout {
   Metadata metadata;
   std::vector<GgufTensorPlan> tensors;
-  std::vector<std::string> left_out;  ///< tensors of the folder that GGUF files of the family do not have
+  std::vector<std::string> notes;  ///< lines about what the file does not have
 };
 
 /// The plan for a Hugging Face checkpoint, which must outlive it. kUnsupported for families and numbers that GGUF files

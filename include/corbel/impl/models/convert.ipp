@@ -134,7 +134,7 @@ class Converter {
     return {};
   }
 
-  // Type of a tensor in the new file, and a line about it where it is not the asked one.
+  // Type of a tensor in the new file; say_types() tells where it is not the asked one.
   Result<DType> choose(const TensorInfo& tensor, bool gguf) {
     const auto has = [&](DType type) { return gguf ? traits(type).ggml_id != kNoGgmlId : traits(type).in_safetensors; };
     if (!tensor.supported) {
@@ -142,27 +142,73 @@ class Converter {
                     "tensor \"" + printable(tensor.name, 100) + "\": type " + tensor.type_name + " is not supported");
     }
     const DType keep = has(tensor.dtype) ? tensor.dtype : DType::kF32;
-    if (!options_.type || !is_float_type(tensor)) return keep;
+    if (!options_.type || !is_float_type(tensor)) {
+      if (!has(tensor.dtype)) unblocked_.add(tensor);
+      return keep;
+    }
     if (!has(*options_.type)) {
       return Status(Errc::kUnsupported, std::string("safetensors files have no type ") + traits(*options_.type).name);
     }
     std::size_t wide = 0;
     for (const std::uint64_t extent : tensor.shape) wide += extent > 1 ? 1u : 0u;
     if (wide < 2 || is_router(tensor.name)) {
-      ++num_kept_;
+      if (tensor.dtype != DType::kF32) widened_.add(tensor);
       return DType::kF32;
     }
     if (tensor.shape.back() % traits(*options_.type).block_elements != 0) {
-      say("tensor \"" + printable(tensor.name, 100) + "\" stays " + traits(keep).name + ": its rows of " +
-          std::to_string(tensor.shape.back()) + " values are no multiple of " +
-          std::to_string(traits(*options_.type).block_elements));
+      misfits_.add(tensor);
       return keep;
     }
     return *options_.type;
   }
 
-  void say_kept() const {
-    if (num_kept_ != 0) say(std::to_string(num_kept_) + " vectors and routers are stored as F32");
+  // Tensors that one line speaks of.
+  struct Group {
+    std::map<std::string, std::size_t> types;  // how many of each
+    std::string first;
+    std::uint64_t cols = 0;
+
+    void add(const TensorInfo& tensor) {
+      if (types.empty()) {
+        first = printable(tensor.name, 100);
+        cols = tensor.shape.empty() ? 1 : tensor.shape.back();
+      }
+      ++types[tensor.type_name];
+    }
+    // "1 tensor", "3 tensors".
+    std::string count(const std::string& what) const {
+      std::size_t all = 0;
+      for (const auto& [type, number] : types) all += number;
+      return std::to_string(all) + " " + what + (all == 1 ? "" : "s");
+    }
+    // "Q4_1", "Q4_1 (180) and Q8_0 (1)".
+    std::string list() const {
+      std::string text;
+      std::size_t left = types.size();
+      for (const auto& [type, number] : types) {
+        text += (text.empty() ? "" : --left > 1 ? ", " : " and ") + type;
+        if (types.size() > 1) text += " (" + std::to_string(number) + ")";
+      }
+      return text;
+    }
+  };
+
+  // A line for each reason why tensors have another type than was asked for.
+  void say_types() const {
+    if (!misfits_.types.empty()) {
+      const DTypeTraits& asked = traits(*options_.type);
+      say(misfits_.count("tensor") + " cannot become " + asked.name + ", whose blocks take " +
+          std::to_string(asked.block_elements) + " values of a row, and keep the type: " + misfits_.list() +
+          ", such as \"" + misfits_.first + "\" with rows of " + std::to_string(misfits_.cols));
+    }
+    if (!widened_.types.empty()) {
+      say(widened_.count("vector or router weight") + " of type " + widened_.list() + " became F32, such as \"" +
+          widened_.first + "\"");
+    }
+    if (!unblocked_.types.empty()) {
+      say(unblocked_.count("tensor") + " of type " + unblocked_.list() +
+          " became F32, since the new container does not have it, such as \"" + unblocked_.first + "\"");
+    }
   }
 
   // What a file of weights alone does not have.
@@ -250,7 +296,7 @@ class Converter {
       CORBEL_ASSIGN_OR_RETURN(Item one, item(tensor, true));
       CORBEL_RETURN_IF_ERROR(writer.add_tensor(std::move(one.name), one.shape, one.ggml_type, std::move(one.source)));
     }
-    say_kept();
+    say_types();
     return writer.write_file(path_);
   }
 
@@ -273,8 +319,8 @@ class Converter {
       CORBEL_RETURN_IF_ERROR(writer.add_tensor(plan.name, plan.shape, traits(type).ggml_id,
                                                encoded(std::move(plan.rows), rows, cols, type)));
     }
-    for (const std::string& name : layout.left_out) say("tensor \"" + printable(name, 100) + "\" is left out");
-    say_kept();
+    for (const std::string& note : layout.notes) say(note);
+    say_types();
     return writer.write_file(path_);
   }
 
@@ -304,7 +350,7 @@ class Converter {
       CORBEL_ASSIGN_OR_RETURN(Item one, item(tensor, false));
       CORBEL_RETURN_IF_ERROR(writer.add_tensor(std::move(one.name), one.shape, one.type_name, std::move(one.source)));
     }
-    say_kept();
+    say_types();
     return writer.write_file(path);
   }
 
@@ -357,7 +403,7 @@ class Converter {
           writer.add_tensor(plan.name, plan.shape, traits(type).name, encoded(std::move(plan.rows), rows, cols, type)));
     }
     for (const std::string& note : layout.notes) say(note);
-    say_kept();
+    say_types();
     DType most = DType::kF32;
     for (const auto& [type, count] : elements)
       if (count > elements[most]) most = type;
@@ -385,7 +431,7 @@ class Converter {
   const Checkpoint& checkpoint_;
   const std::string& path_;
   const ConvertOptions& options_;
-  std::size_t num_kept_ = 0;
+  Group misfits_, widened_, unblocked_;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
 #include <corbel/impl/models/layout_common.ipp>
+#include <corbel/models/build.hpp>
 #include <corbel/models/gguf_layout.hpp>
 #include <corbel/models/key_reader.hpp>
 #include <corbel/models/model_spec.hpp>
@@ -17,10 +18,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 CORBEL_NAMESPACE_BEGIN
 namespace models {
@@ -46,6 +52,7 @@ class LayoutPlanner {
     CORBEL_RETURN_IF_ERROR(add_tokenizer());
     CORBEL_RETURN_IF_ERROR(add_chat_templates());
     CORBEL_RETURN_IF_ERROR(add_generation());
+    CORBEL_RETURN_IF_ERROR(note_unused());
     return std::move(layout_);
   }
 
@@ -437,6 +444,25 @@ class LayoutPlanner {
     add(block_ + name + ".bias", std::move(bias), {experts, width});
   }
 
+  // Tensors of the folder that the model does not read.
+  Status note_unused() {
+    CORBEL_ASSIGN_OR_RETURN(const hal::Program program, build_program(checkpoint_, spec_));
+    std::set<std::string_view> used;
+    for (const hal::WeightSpec& weight : program.weights)
+      for (const hal::WeightPart& part : weight.parts) used.insert(part.name);
+    std::size_t count = 0;
+    std::string_view first;
+    for (const TensorInfo& tensor : checkpoint_.tensors()) {
+      if (used.count(tensor.name) != 0) continue;
+      if (count++ == 0) first = tensor.name;
+    }
+    if (count != 0) {
+      layout_.notes.push_back(fmt::format("{} tensors that the model does not use are left out, the first is {}", count,
+                                          corbel::detail::printable(first, 100)));
+    }
+    return {};
+  }
+
   // ---- tokenizer and template ------------------------------------
 
   Status add_tokenizer() {
@@ -449,6 +475,12 @@ class LayoutPlanner {
       return {Errc::kBadJson, "tokenizer.json: the file is empty"};
     }
     if (tokenizer.empty() && vocab.empty()) {
+      for (const char* other : {"tokenizer.model", "vocab.txt"}) {
+        if (checkpoint_.has_document(other)) {
+          layout_.notes.push_back(std::string("the tokenizer is left out: ") + other +
+                                  " is not read without tokenizer.json");
+        }
+      }
       layout_.metadata.set("tokenizer.ggml.model", MetaValue::from_string("no_vocab"));
       return {};
     }
@@ -485,6 +517,7 @@ class LayoutPlanner {
   // How the authors sample, and what ends a reply. The keys have no do_sample: a temperature of 0 says the same.
   Status add_generation() {
     CORBEL_ASSIGN_OR_RETURN(const GenerationDefaults defaults, read_generation_defaults(checkpoint_));
+    layout_.notes.insert(layout_.notes.end(), defaults.ignored.begin(), defaults.ignored.end());
     Metadata& metadata = layout_.metadata;
     const auto value = [&](const char* name, const std::optional<double>& number) {
       if (number) metadata.set(std::string("general.sampling.") + name, MetaValue::from_float(*number));
