@@ -132,6 +132,9 @@ class Batch {
     stream_ = std::make_unique<typename B::Stream>(std::move(stream));
     pieces_.reserve(options_.max_sequences);
     ids_.reserve(options_.max_rows);
+    // Of each piece its rows' blocks, a last one in part, and the copy of a shared tail.
+    new_blocks_.reserve(options_.max_rows / cache_.block_tokens() + 2 * std::size_t{options_.max_sequences});
+    frequency_lengths_.resize(options_.max_sequences);
     return {};
   }
 
@@ -242,8 +245,10 @@ class Batch {
         if (piece.wanted == Wanted::kAll || (piece.wanted == Wanted::kLast && i + 1 == piece.num_rows))
           view.wanted[wanted++] = static_cast<std::int32_t>(row);
       }
-      models::fill_length_frequencies(model().spec(), planned_length(piece),
-                                      view.frequencies_of(static_cast<std::int32_t>(slot)));
+      if (const std::uint32_t length = planned_length(piece); frequency_lengths_[slot] != length) {
+        models::fill_length_frequencies(model().spec(), length, view.frequencies_of(static_cast<std::int32_t>(slot)));
+        frequency_lengths_[slot] = length;
+      }
       hal::BlockEntry* table = view.table(static_cast<std::int32_t>(slot));
       const std::size_t kept = sequence.blocks_.size() - (piece.shared_tail >= 0 ? 1 : 0);
       const std::span<const std::int32_t> added = new_blocks(piece);
@@ -307,8 +312,9 @@ class Batch {
   Allocation staging_, host_logits_;
   std::unique_ptr<typename B::Stream> stream_;
   std::vector<Piece> pieces_;
-  std::vector<TokenId> ids_;              // of all pieces, row by row
-  std::vector<std::int32_t> new_blocks_;  // of all pieces
+  std::vector<TokenId> ids_;                      // of all pieces, row by row
+  std::vector<std::int32_t> new_blocks_;          // of all pieces
+  std::vector<std::uint32_t> frequency_lengths_;  // of each slot: for how many tokens staging_ has its frequencies
   std::uint32_t num_wanted_ = 0;
   std::uint64_t num_runs_ = 0;
 };

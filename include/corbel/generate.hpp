@@ -118,6 +118,8 @@ class CORBEL_API Reply {
   static Result<Reply> create(const Tokenizer& tokenizer, std::span<const std::uint32_t> ends, std::uint64_t vocab,
                               const GenerateOptions& options);
 
+  /// Makes room for the memory of so many tokens, so that add() allocates nothing.
+  void reserve(std::size_t num_tokens);
   /// The next token. Afterwards finished() may be true, and event() is what the callback is to see.
   Status add(TokenId token, bool has_room);
   /// Ends the reply; the event then has the text that was held back.
@@ -146,10 +148,9 @@ class CORBEL_API Reply {
         decoder_(tokenizer, {.special = options.special}),
         options_(&options),
         stop_(std::move(stop)) {}
-  /// Adds to the text of the reply and of the event.
-  void release(std::string_view text) {
-    result_.text += text;
-    fresh_ += text;
+  /// The end of fresh_ from `begin` on is new text of the reply.
+  void release(std::size_t begin) {
+    result_.text.append(fresh_, begin);
     event_.text = fresh_;
   }
 
@@ -161,7 +162,8 @@ class CORBEL_API Reply {
   const GenerateOptions* options_;
   text::StopStrings stop_;
   GenerateResult result_;
-  std::string fresh_;  // the event's text
+  std::string decoded_;  // scratch memory: the text of one token
+  std::string fresh_;    // the event's text
   TokenEvent event_;
   bool finished_ = false;
 };
@@ -203,6 +205,11 @@ class Generation {
       const std::uint64_t wanted = options_.max_tokens != 0 ? prompt_.size() + options_.max_tokens : capacity();
       CORBEL_RETURN_IF_ERROR(sequence_.plan_length(static_cast<std::uint32_t>(std::min(wanted, capacity()))));
     }
+    std::uint64_t reply = capacity() - start_size_ - prompt_.size() + 1;  // the last token need not fit
+    if (options_.max_tokens != 0) reply = std::min<std::uint64_t>(reply, options_.max_tokens);
+    reply = std::min<std::uint64_t>(reply, kReservedTokens);
+    reply_.reserve(reply);
+    CORBEL_RETURN_IF_ERROR(sequence_.reserve(start_size_ + prompt_.size() + reply));
     std::vector<TokenId> context(sequence_.tokens().begin(), sequence_.tokens().end());
     context.insert(context.end(), prompt_.begin(), prompt_.end());
     return sampler_.start(context, options_.choice);
@@ -248,6 +255,8 @@ class Generation {
 
  private:
   using Clock = std::chrono::steady_clock;
+  /// The memory of longer replies grows as they do.
+  static constexpr std::uint32_t kReservedTokens = 4096;
 
   const Model<B>& model() const noexcept { return sequence_.cache().model(); }
   std::uint64_t capacity() const noexcept {
@@ -342,6 +351,9 @@ Result<GenerateResult> generate(Batch<B>& batch, Sequence<B>& sequence, S& sampl
 /// or a CancelToken), kContextOverflow (the prompt does not fit; nothing is ever dropped or shifted to make room),
 /// kOutOfMemory (too few free blocks for the prompt), kInvalidArgument (empty prompt, bad options), errors of the
 /// sampler and of the backend.
+///
+/// A step allocates nothing once the first tokens have given scratch memory its size, apart from what grows with the
+/// reply beyond 4096 tokens, or 8 bytes of text a token.
 ///
 /// Belongs to one thread at a time with its sequence, sampler and batch; other sequences may run at the same time.
 /// `batch` lends its memory and needs max_wanted >= 1; it must be empty.

@@ -141,6 +141,17 @@ class Sequence {
     planned_ = tokens;
     return {};
   }
+  /// Makes room in the sequence's own lists for `tokens` tokens in all, so that adding them allocates nothing.
+  /// kOutOfMemory. Takes no block of the cache.
+  Status reserve(std::size_t tokens) {
+    return detail::guard([&] {
+      tokens_.reserve(tokens);
+      roles_.reserve(tokens);
+      blocks_.reserve((tokens + cache_.block_tokens() - 1) / cache_.block_tokens());
+      return Status();
+    });
+  }
+
   /// 0: not known yet.
   std::uint32_t planned_length() const noexcept { return planned_; }
 

@@ -45,7 +45,8 @@ CORBEL_API Result<std::vector<TokenProbability>> probabilities(Candidates& candi
 /// A chain of stages, applied in the order of the template arguments, and a draw at its end. A value: a copy goes on
 /// exactly as the original would. One thread at a time. With the same stages and seed, the reply to the same logits is
 /// the same on every machine: all arithmetic is double in one order, and the number behind a draw depends on (seed,
-/// choice, index of the token) alone. After the first calls sampling allocates nothing.
+/// choice, index of the token) alone. After the first calls sampling allocates nothing, but
+/// where all tokens are counted without a window.
 template <class... Stages>
 class Sampler {
   static_assert((sampling::Stage<Stages> && ...),

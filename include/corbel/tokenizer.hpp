@@ -109,8 +109,12 @@ class CORBEL_API StreamDecoder {
   explicit StreamDecoder(Tokenizer tokenizer, const DecodeOptions& options = {});
   /// The text that this token completes; may be empty. kInvalidArgument for an id out of range (the state stays).
   Result<std::string> push(TokenId id);
+  /// The same at the end of `text`: allocates nothing where the text has room.
+  Status push(TokenId id, std::string& text);
   /// What is still held back; the decoder is then as new.
   std::string finish();
+  /// The same at the end of `text`.
+  void finish(std::string& text);
 
  private:
   Tokenizer tokenizer_;

@@ -2,6 +2,7 @@
 #include "support/alloc_counter.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <malloc.h>
 #include <new>
@@ -10,10 +11,12 @@ namespace corbel_test {
 namespace {
 
 thread_local AllocationStats current;
+std::atomic<std::uint64_t> calls{0};
 
 void* counted(std::size_t bytes, void* memory) noexcept {
   if (memory == nullptr) return nullptr;
   ++current.count;
+  calls.fetch_add(1, std::memory_order_relaxed);
   current.largest = std::max(current.largest, bytes);
   current.live += static_cast<std::int64_t>(malloc_usable_size(memory));
   current.peak = std::max(current.peak, current.live);
@@ -40,6 +43,8 @@ void release(void* memory) noexcept {
 }
 
 }  // namespace
+
+std::uint64_t allocations_of_all_threads() noexcept { return calls.load(std::memory_order_relaxed); }
 
 AllocationScope::AllocationScope() noexcept { current = {}; }
 AllocationStats AllocationScope::stats() const noexcept { return current; }

@@ -4,15 +4,20 @@
 #include <corbel/detail/utf8.hpp>
 #include <corbel/generate.hpp>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "support/alloc_counter.hpp"
 #include "support/golden.hpp"
+#include "support/isa.hpp"
 #include "support/support.hpp"
 
 namespace {
@@ -422,3 +427,115 @@ TEST_CASE("generate: two models are not mixed", "[generate]") {
   CHECK(reply.status().code() == Errc::kInvalidArgument);
   CHECK(reply.status().message() == "the sequence belongs to another model");
 }
+
+#if CORBEL_HAS_CPU
+namespace {
+
+/// What the library allocates: operator new on all threads, and the context's memory.
+class CountingMemory final : public MemoryResource {
+ public:
+  void* allocate(std::size_t bytes, std::size_t alignment) noexcept override {
+    calls_.fetch_add(1);
+    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  }
+  void deallocate(void* memory, std::size_t, std::size_t) noexcept override { std::free(memory); }
+  std::uint64_t allocations() const noexcept { return calls_.load() + corbel_test::allocations_of_all_threads(); }
+
+ private:
+  std::atomic<std::uint64_t> calls_{0};
+};
+
+/// Calls body(model, memory) for a committed model at every level of this CPU, on one thread and on two.
+template <class Body>
+void for_each_cpu(const char* name, const Body& body) {
+  for (const IsaLevel level : corbel_test::kAllLevels) {
+    if (!corbel_test::has_level(level)) continue;
+    for (const int threads : {1, 2}) {
+      INFO(name << ", " << isa_name(level) << ", " << threads << " threads");
+      CountingMemory memory;
+      ContextOptions options = corbel_test::options_at(level, threads);
+      options.memory = &memory;
+      const Context context(options);
+      body(Model<CpuBackend>::load(corbel_test::test_data(std::string("golden/") + name), context).value(), memory);
+    }
+  }
+}
+
+constexpr std::uint32_t kWarmUp = 4;  // steps after which scratch memory has its size
+const SamplerOptions kSamplers[] = {{.temperature = 0.0f},
+                                    {.temperature = 0.8f, .top_k = 40, .top_p = 0.9f, .min_p = 0.01f, .seed = 3},
+                                    {.typical_p = 0.9f, .repetition_penalty = 1.1f, .penalty_window = 32}};
+
+}  // namespace
+
+TEST_CASE("generate: a step allocates nothing, with new cache blocks and held back text too", "[generate]") {
+  for (const char* name : {"llama-gqa/model.gguf", "llama-q4_k_m/model.gguf", "gemma3-text/model.gguf"}) {
+    for_each_cpu(name, [](const Model<CpuBackend>& model, const CountingMemory& memory) {
+      const auto cache = KVCache<CpuBackend>::create(model, {.max_tokens = 128, .block_tokens = 16}).value();
+      auto batch = Batch<CpuBackend>::create(cache).value();
+      for (const SamplerOptions& options : kSamplers) {
+        for (const std::uint32_t max_tokens : {80u, 0u}) {
+          Sequence<CpuBackend> sequence(cache);
+          auto sampler = Sampler<>::create(options).value();
+          std::vector<std::uint64_t> counts;
+          counts.reserve(256);
+          const std::vector<TokenId> prompt(5, 7);
+          const auto reply = generate(batch, sequence, sampler, prompt,
+                                      {.max_tokens = max_tokens,
+                                       .stop = {"a text that is not there", "\n\n\n\n\n"},
+                                       .ignore_end_of_generation = true},
+                                      [&](const TokenEvent&) {
+                                        counts.push_back(memory.allocations());
+                                        return Next::kContinue;
+                                      })
+                                 .value();
+          REQUIRE(reply.tokens.size() >= 80);
+          REQUIRE(sequence.num_blocks() > 4);
+          for (std::size_t i = kWarmUp; i < reply.tokens.size(); ++i) {
+            INFO("token " << i);
+            CHECK(counts[i] == counts[i - 1]);
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("Batch: a step of several sequences allocates nothing", "[generate]") {
+  for (const char* name : {"llama-q4_k_m/model.gguf", "gpt-oss", "deepseek-v2-lite", "llama-dynamic"}) {
+    for_each_cpu(name, [](const Model<CpuBackend>& model, const CountingMemory& memory) {
+      const auto cache = KVCache<CpuBackend>::create(model, {.max_tokens = 512, .block_tokens = 16}).value();
+      auto batch = Batch<CpuBackend>::create(cache).value();
+      std::vector<Sequence<CpuBackend>> sequences;
+      std::vector<Sampler<>> samplers;
+      std::vector<TokenId> last;
+      for (std::size_t i = 0; i < std::size(kSamplers); ++i) {
+        sequences.emplace_back(cache);
+        REQUIRE(sequences.back().plan_length(64).ok());
+        REQUIRE(sequences.back().reserve(64).ok());
+        samplers.push_back(Sampler<>::create(kSamplers[i]).value());
+        last.push_back(static_cast<TokenId>(i) + 3);
+      }
+      const auto step = [&](Role role) {
+        bool ok = true;
+        for (std::size_t i = 0; i < sequences.size(); ++i) ok = batch.add(sequences[i], {&last[i], 1}, role).ok() && ok;
+        const Result<Logits> logits = batch.forward();
+        for (std::size_t i = 0; ok && i < sequences.size(); ++i) {
+          last[i] = samplers[i].sample(logits->row(i)).value();
+          ok = samplers[i].accept(last[i]).ok();
+        }
+        return ok;
+      };
+      REQUIRE(step(Role::kPrompt));
+      for (std::uint32_t i = 1; i < 60; ++i) {
+        const std::uint64_t before = memory.allocations();
+        const bool ok = step(Role::kGenerated);
+        const std::uint64_t after = memory.allocations();
+        REQUIRE(ok);
+        INFO("step " << i);
+        if (i >= kWarmUp) CHECK(after == before);
+      }
+    });
+  }
+}
+#endif

@@ -36,10 +36,9 @@ inline std::size_t invalid_utf8_length(std::string_view text, std::size_t at) no
   return begun == 0 ? 1 : begun;
 }
 
-/// Moves the finished code points of `pending` to the result, with U+FFFD for every longest stretch that begins none or
-/// breaks off; what may still be finished stays, unless `all`.
-inline std::string take_whole_characters(std::string& pending, bool all) {
-  std::string out;
+/// Moves the finished code points of `pending` to the end of `out`, with U+FFFD for every longest stretch that begins
+/// none or breaks off; what may still be finished stays, unless `all`.
+inline void take_whole_characters(std::string& pending, bool all, std::string& out) {
   std::size_t at = 0;
   while (at < pending.size()) {
     const CodePoint point = decode_utf8(pending, at);
@@ -53,7 +52,6 @@ inline std::string take_whole_characters(std::string& pending, bool all) {
     at += invalid_utf8_length(pending, at);
   }
   pending.erase(0, at);
-  return out;
 }
 
 }  // namespace detail

@@ -48,6 +48,14 @@ CORBEL_INLINE bool Reply::ends_reply(TokenId token) const noexcept {
          std::find(ends_.begin(), ends_.end(), static_cast<std::uint32_t>(token)) != ends_.end();
 }
 
+CORBEL_INLINE void Reply::reserve(std::size_t num_tokens) {
+  constexpr std::size_t kPieceBytes = 256, kBytesPerToken = 8;
+  decoded_.reserve(kPieceBytes);
+  fresh_.reserve(kPieceBytes);
+  result_.tokens.reserve(num_tokens);
+  result_.text.reserve(num_tokens * kBytesPerToken);
+}
+
 CORBEL_INLINE Status Reply::add(TokenId token, bool has_room) {
   result_.pending = token;
   const std::vector<TokenId>& stop_tokens = options_->stop_tokens;
@@ -63,8 +71,11 @@ CORBEL_INLINE Status Reply::add(TokenId token, bool has_room) {
   result_.tokens.push_back(token);
   // Logits may have more columns than the vocabulary has tokens (padding): such a token has no text.
   if (static_cast<std::size_t>(token) < tokenizer_.size()) {
-    CORBEL_ASSIGN_OR_RETURN(const std::string text, decoder_.push(token));
-    release(stop_.push(text));
+    decoded_.clear();
+    CORBEL_RETURN_IF_ERROR(decoder_.push(token, decoded_));
+    const std::size_t begin = fresh_.size();
+    stop_.push(decoded_, fresh_);
+    release(begin);
   }
   if (stop_.stopped()) {
     finished_ = true;
@@ -79,8 +90,12 @@ CORBEL_INLINE Status Reply::add(TokenId token, bool has_room) {
 
 CORBEL_INLINE void Reply::finish(FinishReason reason) {
   if (event_.token == kNoToken) event_.index = result_.tokens.size();
-  release(stop_.push(decoder_.finish()));
-  release(stop_.finish());
+  const std::size_t begin = fresh_.size();
+  decoded_.clear();
+  decoder_.finish(decoded_);
+  stop_.push(decoded_, fresh_);
+  stop_.finish(fresh_);
+  release(begin);
   result_.finish = stop_.stopped() ? FinishReason::kStopString : reason;
   finished_ = true;
 }

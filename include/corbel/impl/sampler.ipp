@@ -67,12 +67,25 @@ CORBEL_INLINE Status LogitBias::apply(const State&, Candidates& candidates) cons
   return {};
 }
 
+/// Entries of a table for `live` tokens, a quarter full at most.
+inline std::size_t table_capacity(std::size_t live) noexcept {
+  std::size_t capacity = 64;
+  while (capacity < 4 * (live + 1)) capacity *= 2;
+  return capacity;
+}
+
 CORBEL_INLINE void TokenCounts::clear(std::uint32_t window) {
+  constexpr std::uint32_t kReserved = 1024;  // larger windows grow as they fill
   window_ = window;
   ring_.clear();
   next_ = 0;
   table_.clear();
   used_ = 0;
+  if (window == 0) return;
+  const std::size_t capacity = table_capacity(std::min(window, kReserved));
+  ring_.reserve(std::min(window, kReserved));
+  table_.resize(capacity);
+  old_.reserve(capacity);
 }
 
 CORBEL_INLINE TokenCounts::Entry& TokenCounts::slot(TokenId id) noexcept {
@@ -85,12 +98,10 @@ CORBEL_INLINE TokenCounts::Entry& TokenCounts::slot(TokenId id) noexcept {
 CORBEL_INLINE void TokenCounts::grow() {
   const std::size_t live = static_cast<std::size_t>(
       std::count_if(table_.begin(), table_.end(), [](const Entry& entry) { return entry.count > 0; }));
-  std::size_t capacity = 64;
-  while (capacity < 4 * (live + 1)) capacity *= 2;
-  std::vector<Entry> old(capacity);
-  old.swap(table_);
+  old_.assign(std::max(table_.size(), table_capacity(live)), {});
+  old_.swap(table_);
   used_ = live;
-  for (const Entry& entry : old) {
+  for (const Entry& entry : old_) {
     if (entry.count > 0) slot(entry.id) = entry;
   }
 }
@@ -129,7 +140,7 @@ CORBEL_INLINE Status Penalties::validate() const {
 }
 
 CORBEL_INLINE void Penalties::start(State& state, std::span<const TokenId> prompt) const {
-  state.clear(window);
+  state.clear(enabled() ? window : 0);
   if (!enabled() || !count_prompt) return;
   if (window > 0 && prompt.size() > window) prompt = prompt.last(window);
   for (const TokenId id : prompt) state.add(id);

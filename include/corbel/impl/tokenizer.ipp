@@ -152,8 +152,10 @@ CORBEL_INLINE Result<std::string> Tokenizer::decode(std::span<const TokenId> ids
       model_->append_bytes(id, options.special, state, out);
     }
     model_->finish_bytes(state, out);
-    if (model_->decodes_to_utf8() && !detail::is_utf8(out)) return detail::take_whole_characters(out, true);
-    return out;
+    if (!model_->decodes_to_utf8() || detail::is_utf8(out)) return out;
+    std::string repaired;
+    detail::take_whole_characters(out, true, repaired);
+    return repaired;
   });
 }
 
@@ -186,20 +188,33 @@ CORBEL_INLINE std::uint64_t Tokenizer::memory_bytes() const noexcept { return mo
 CORBEL_INLINE StreamDecoder::StreamDecoder(Tokenizer tokenizer, const DecodeOptions& options)
     : tokenizer_(std::move(tokenizer)), options_(options) {}
 
-CORBEL_INLINE Result<std::string> StreamDecoder::push(TokenId id) {
+CORBEL_INLINE Status StreamDecoder::push(TokenId id, std::string& text) {
   const std::shared_ptr<const text::TokenizerModel>& model = tokenizer_.model();
   if (!model) return detail::no_tokenizer();
   if (!model->vocabulary().contains(id)) return detail::bad_token(id, tokenizer_.size());
-  return detail::guard([&]() -> Result<std::string> {
+  return detail::guard([&] {
     model->append_bytes(id, options_.special, state_, pending_);
-    return detail::take_whole_characters(pending_, false);
+    detail::take_whole_characters(pending_, false, text);
+    return Status();
   });
 }
 
-CORBEL_INLINE std::string StreamDecoder::finish() {
+CORBEL_INLINE Result<std::string> StreamDecoder::push(TokenId id) {
+  std::string text;
+  CORBEL_RETURN_IF_ERROR(push(id, text));
+  return text;
+}
+
+CORBEL_INLINE void StreamDecoder::finish(std::string& text) {
   if (tokenizer_.model()) tokenizer_.model()->finish_bytes(state_, pending_);
   state_ = {};
-  return detail::take_whole_characters(pending_, true);
+  detail::take_whole_characters(pending_, true, text);
+}
+
+CORBEL_INLINE std::string StreamDecoder::finish() {
+  std::string text;
+  finish(text);
+  return text;
 }
 
 CORBEL_NAMESPACE_END

@@ -71,6 +71,7 @@ class CORBEL_API TokenCounts {
   std::vector<TokenId> ring_;  // the last `window_` tokens; next_ is the oldest once it is full
   std::size_t next_ = 0;
   std::vector<Entry> table_;  // open addressing; a power of two, at most half used
+  std::vector<Entry> old_;    // scratch memory of grow()
   std::size_t used_ = 0;
 };
 

@@ -19,18 +19,19 @@ namespace text {
 /// per string).
 class CORBEL_API StopStrings {
  public:
-  /// Searches nothing: push() returns its text.
+  /// Searches nothing: push() appends its text.
   StopStrings() = default;
   /// kInvalidArgument for an empty string, or one that is not valid UTF-8; kLimitExceeded above 256 strings or 65536
   /// bytes in all.
   static Result<StopStrings> create(std::span<const std::string> strings);
 
-  /// Takes the next piece of text, and returns what now certainly comes before any stop string. Held back is the
-  /// longest end of the text with which a stop string begins. The first stop string to be complete ends the text (the
-  /// longest, where several end at the same byte): it and what follows is dropped, and so is everything pushed later.
-  std::string push(std::string_view piece);
-  /// The end of the text: returns what was held back.
-  std::string finish();
+  /// Takes the next piece of text, and appends to `out` what now certainly comes before any stop string. Held back is
+  /// the longest end of the text with which a stop string begins. The first stop string to be complete ends the text
+  /// (the longest, where several end at the same byte): it and what follows is dropped, and so is everything pushed
+  /// later.
+  void push(std::string_view piece, std::string& out);
+  /// The end of the text: appends what was held back.
+  void finish(std::string& out);
 
   bool stopped() const noexcept { return stopped_; }
   /// The index of the string that was found; meaningful after stopped().

@@ -41,9 +41,12 @@ CORBEL_INLINE Result<StopStrings> StopStrings::create(std::span<const std::strin
   return result;
 }
 
-CORBEL_INLINE std::string StopStrings::push(std::string_view piece) {
-  if (stopped_) return {};
-  if (patterns_.empty()) return std::string(piece);
+CORBEL_INLINE void StopStrings::push(std::string_view piece, std::string& out) {
+  if (stopped_) return;
+  if (patterns_.empty()) {
+    out += piece;
+    return;
+  }
   for (const char byte : piece) {
     held_ += byte;
     std::size_t found = 0;  // length of the longest string that ends here
@@ -60,24 +63,22 @@ CORBEL_INLINE std::string StopStrings::push(std::string_view piece) {
     }
     if (found > 0) {
       stopped_ = true;
-      std::string out = std::move(held_);
-      out.resize(out.size() - found);
+      out.append(held_, 0, held_.size() - found);
       held_.clear();
-      return out;
+      return;
     }
   }
   std::size_t hold = 0;
   for (const Pattern& pattern : patterns_) hold = std::max(hold, pattern.matched);
-  std::string out = held_.substr(0, held_.size() - hold);
-  held_.erase(0, out.size());
-  return out;
+  const std::size_t released = held_.size() - hold;
+  out.append(held_, 0, released);
+  held_.erase(0, released);
 }
 
-CORBEL_INLINE std::string StopStrings::finish() {
+CORBEL_INLINE void StopStrings::finish(std::string& out) {
   for (Pattern& pattern : patterns_) pattern.matched = 0;
-  std::string out = std::move(held_);
+  out += held_;
   held_.clear();
-  return out;
 }
 
 }  // namespace text
