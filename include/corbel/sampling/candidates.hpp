@@ -92,7 +92,7 @@ class CORBEL_API Candidates {
   std::vector<TokenId> ids_;  // these and active_ are as long as the largest vocabulary so far
   std::vector<double> logits_;
   std::vector<double> weights_;
-  std::vector<std::uint64_t> keys_;
+  std::vector<std::uint64_t> keys_;  // empty until asked for
   std::vector<double> block_maxima_;
   std::vector<double> bins_;
   std::vector<std::uint32_t> active_;

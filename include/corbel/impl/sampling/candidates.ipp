@@ -36,7 +36,6 @@ CORBEL_INLINE Status Candidates::assign(std::span<const float> logits) {
     ids_.resize(n);
     logits_.resize(n);
     weights_.resize(n);
-    keys_.resize(n);
     active_.resize(n);
     block_maxima_.resize(n / kBlock);
     bins_.reserve(std::size_t{1} << 11);
@@ -141,7 +140,10 @@ CORBEL_INLINE void Candidates::divide_logits(double divisor) noexcept {
   has_weights_ = false;
 }
 
-CORBEL_INLINE std::span<std::uint64_t> Candidates::key_buffer() { return {keys_.data(), size_}; }
+CORBEL_INLINE std::span<std::uint64_t> Candidates::key_buffer() {
+  if (keys_.size() < logits_.size()) keys_.resize(logits_.size());
+  return {keys_.data(), size_};
+}
 
 template <class Key, class Mass>
 Candidates::Cut Candidates::select(std::size_t count, const Key& key, const Mass& mass, double target) {
