@@ -26,6 +26,9 @@ CLI::App* add_verb(CLI::App& app, Action& action, const char* name, const char* 
   verb->add_option("--kv", options.kv, "Element type of cached keys and values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  verb->add_option("--packed-cache", options.packed_cache,
+                   "A folder where packed weights are kept, so that the next load need not pack them")
+      ->type_name("DIR");
   verb->callback([&action, run = std::move(run)] { action = run; });
   return verb;
 }
@@ -99,6 +102,7 @@ corbel::AnyModel load_model(const std::string& path, const RunOptions& options, 
   ProgressBar bar("loading");
   corbel::LoadOptions load;
   if (options.activations == "scheme") load.activations = corbel::models::ActivationRounding::kAsStored;
+  load.packed_cache = options.packed_cache;
   load.progress = [&bar](corbel::LoadPhase, std::uint64_t done, std::uint64_t total) {
     bar.update(done, total);
     return true;

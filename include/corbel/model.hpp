@@ -18,12 +18,16 @@
 #include <corbel/graph/passes.hpp>
 #include <corbel/models/build.hpp>
 #include <corbel/models/model_spec.hpp>
+#include <corbel/models/packed_cache.hpp>
 #include <corbel/tokenizer.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -42,6 +46,12 @@ struct LoadOptions {
   models::ActivationRounding activations = models::ActivationRounding::kNever;
   /// Which passes run; for tests and for looking at programs.
   graph::PassOptions passes = {};
+  /// A folder where prepared weights are kept between runs, made where it is missing; empty: none. A first load writes
+  /// them there, a later one of the same checkpoint maps them instead of packing it. Whatever is wrong with such a
+  /// file, or keeps one from being written, is a line in the log and no error. Put nothing else there, and let nobody
+  /// write there who may not choose what a model says. docs/how-to/load-faster.md.
+  std::string packed_cache = {};
+  models::PackedUse packed_use = models::PackedUse::kMap;
 };
 
 namespace detail {
@@ -85,7 +95,8 @@ class LoadProgress {
   /// True: go on.
   bool advance(std::uint64_t bytes) {
     const std::uint64_t done = done_.fetch_add(bytes) + bytes;
-    if (std::this_thread::get_id() == thread_ && !stopped_.load() && !callback_(LoadPhase::kPrepare, done, total_))
+    if (std::this_thread::get_id() == thread_ && !stopped_.load() &&
+        !callback_(LoadPhase::kPrepare, std::min(done, total_), total_))
       stopped_ = true;
     return !stopped_.load();
   }
@@ -184,18 +195,61 @@ class Model {
       progress->set_total(detail::source_bytes(program));
       if (!progress->advance(0)) return Status(Errc::kCancelled, "loading was stopped by the progress callback");
     }
-    std::vector<typename B::Weight> weights;
-    weights.reserve(program.weights.size());
-    for (hal::WeightSpec& weight_spec : program.weights) {
-      CORBEL_ASSIGN_OR_RETURN(typename B::Weight weight, backend.prepare(weight_spec));
-      weights.push_back(std::move(weight));
-      for (hal::WeightPart& part : weight_spec.parts) part.source.reset();
-    }
+    CORBEL_ASSIGN_OR_RETURN(std::vector<typename B::Weight> weights,
+                            prepare_weights(backend, program, checkpoint, context, options, progress.get()));
     Result<ChatTemplate> chat = ChatTemplate::from_checkpoint(checkpoint, tokenizer);
     auto state = std::make_shared<State>(State{context, std::move(backend), std::move(spec), std::move(tokenizer),
                                                std::move(chat), std::move(generation), std::move(program),
                                                options.passes, std::move(weights)});
     return Model(std::move(state));
+  }
+
+  /// Sources are dropped as weights are prepared.
+  static Result<std::vector<typename B::Weight>> prepare_weights(const B& backend, hal::Program& program,
+                                                                 const Checkpoint& checkpoint, const Context& context,
+                                                                 const LoadOptions& options,
+                                                                 detail::LoadProgress* progress) {
+    models::PackedCache cache;
+    models::PackedCache::Proceed proceed;
+    if (progress != nullptr) proceed = [progress] { return progress->advance(0); };
+    if constexpr (hal::KeepsPacked<B>) {
+      if (!options.packed_cache.empty()) {
+        models::PackedIdentity identity = {
+            B::kName, backend.packed_layout(program.weights), static_cast<std::uint64_t>(options.activations), {}};
+        for (const hal::WeightSpec& spec : program.weights)
+          identity.bytes.push_back((spec.uses & hal::kUseVector) != 0 ? 0 : backend.weight_bytes(spec));
+        CORBEL_ASSIGN_OR_RETURN(cache,
+                                models::PackedCache::open(options.packed_cache, options.packed_use, checkpoint, program,
+                                                          std::move(identity), context, proceed));
+      }
+    } else if (!options.packed_cache.empty()) {
+      context.log(LogLevel::kInfo, std::string("packed cache: the backend ") + B::kName + " keeps no packed weights");
+    }
+    std::vector<typename B::Weight> weights;
+    weights.reserve(program.weights.size());
+    for (hal::WeightSpec& spec : program.weights) {
+      std::optional<typename B::Weight> weight;
+      if constexpr (hal::KeepsPacked<B>) {
+        const std::span<const std::byte> bytes = cache.find(weights.size());
+        if (!bytes.empty()) {
+          if (Result<typename B::Weight> adopted = backend.adopt(spec, bytes, cache.keep()); adopted.ok())
+            weight = std::move(*adopted);
+          std::uint64_t stored = 0;
+          for (const hal::WeightPart& part : spec.parts) stored += part.rows * part.row_bytes();
+          if (progress != nullptr && weight && !progress->advance(stored))
+            return Status(Errc::kCancelled, "loading was stopped by the progress callback");
+        }
+      }
+      if (!weight) {
+        CORBEL_ASSIGN_OR_RETURN(weight, backend.prepare(spec));
+      }
+      weights.push_back(std::move(*weight));
+      for (hal::WeightPart& part : spec.parts) part.source.reset();
+    }
+    if constexpr (hal::KeepsPacked<B>) {
+      CORBEL_RETURN_IF_ERROR(cache.store([&](std::size_t i) { return backend.packed_bytes(weights[i]); }, proceed));
+    }
+    return weights;
   }
 
   std::shared_ptr<const State> state_;

@@ -112,6 +112,13 @@ class CORBEL_API Checkpoint {
   /// The tensor's bytes where they are in memory (mapped or from_memory) and of a supported type, else empty. They may
   /// be unaligned. They live as long as any copy of this checkpoint.
   std::span<const std::byte> bytes(const TensorInfo& tensor) const noexcept;
+  /// Reads bytes [offset, offset + out.size()) of files()[file], tensors or not. io_read, truncated; invalid_argument
+  /// for a range outside the file. Thread-safe.
+  Status read_file(std::size_t file, std::uint64_t offset, std::span<std::byte> out) const;
+  /// The bytes of files()[file] where they are in memory, else empty. They live as long as any copy of this checkpoint.
+  std::span<const std::byte> file_memory(std::size_t file) const noexcept;
+  /// The state of files()[file] now; not known for mapped files and where the host reads them.
+  FileStamp file_stamp(std::size_t file) const noexcept;
   /// The whole tensor dequantized to float32, row-major. Errors as read(), and out_of_memory.
   Result<std::vector<float>> read_f32(const TensorInfo& tensor) const;
 

@@ -18,6 +18,18 @@
 
 CORBEL_NAMESPACE_BEGIN
 
+/// What tells one state of a file of the operating system from another without reading it: the system changes `changed_ns`
+/// with every write, and no program can set it back. All zeros: not known.
+struct FileStamp {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t modified_ns = 0;  ///< since 1970
+  std::int64_t changed_ns = 0;
+  bool known() const noexcept { return inode != 0; }
+  bool operator==(const FileStamp&) const = default;
+};
+
 /// Random access to the bytes of a file, for hosts that keep models in archives or behind their own storage.
 class CORBEL_API FileReader {
  public:
@@ -27,6 +39,8 @@ class CORBEL_API FileReader {
   /// Reads up to out.size() bytes at `offset` and answers how many were read (at least 1, may be fewer than asked).
   /// Called from any thread, never with an empty `out` or beyond size().
   virtual Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+  /// The state of the file now. Readers of the host's own need none: see LoadOptions::packed_cache.
+  virtual FileStamp stamp() const noexcept { return {}; }
 };
 
 /// The files of a folder, for hosts that keep models in archives or behind their own storage, and for tests.
@@ -65,6 +79,9 @@ Result<MappedFile> map_file(const std::string& path);
 
 /// True where the path is a folder; never fails.
 bool is_folder(const std::string& path) noexcept;
+
+/// Makes a folder where there is none; those above it must be there. kIoOpen.
+Status make_folder(const std::string& path);
 
 /// A folder of the operating system. A link in it may lead to a file in the same folder or to the "blobs" of the same
 /// model in a Hugging Face cache; others are kPathEscape, unless `follow_links`. Messages do not name the folder.

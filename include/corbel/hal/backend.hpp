@@ -8,6 +8,7 @@
 
 #include <corbel/config.hpp>
 #include <corbel/context.hpp>
+#include <corbel/detail/digest.hpp>
 #include <corbel/error.hpp>
 #include <corbel/hal/batch.hpp>
 #include <corbel/hal/kv.hpp>
@@ -17,6 +18,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -89,6 +91,23 @@ concept Backend = std::movable<B> && std::movable<typename B::Buffer> &&
   { cb.run(stream, bindings) } -> std::same_as<Status>;
   { cb.synchronize(stream) } -> std::same_as<Status>;
   { cb.describe() } -> std::same_as<std::string>;
+};
+
+/// A backend whose prepared weights can be kept in a file between runs (LoadOptions::packed_cache). Vectors
+/// (kUseVector) are never kept: ops may use their elements as numbers of columns, which no file can be trusted with.
+///
+///   packed_layout(specs)     a digest of how prepare() lays out weights of these specs: equal only where the same
+///                            tensors give the same bytes. Reads no source.
+///   packed_bytes(weight)     what to keep of a prepared weight: weight_bytes(spec) of them
+///   adopt(spec, bytes, keep) the weight of `spec` from such bytes, at a multiple of 64, which live as long as `keep`.
+///                            Whatever their values, running the weight does nothing worse than give wrong numbers.
+template <class B>
+concept KeepsPacked = Backend<B> &&
+    requires(const B cb, std::span<const WeightSpec> specs, const WeightSpec& spec, const typename B::Weight& weight,
+             std::span<const std::byte> bytes, std::shared_ptr<const void> keep) {
+  { cb.packed_layout(specs) } -> std::same_as<detail::Digest>;
+  { cb.packed_bytes(weight) } -> std::same_as<std::span<const std::byte>>;
+  { cb.adopt(spec, bytes, keep) } -> std::same_as<Result<typename B::Weight>>;
 };
 
 }  // namespace hal

@@ -164,6 +164,34 @@ CORBEL_INLINE std::span<const std::byte> Checkpoint::bytes(const TensorInfo& ten
   return memory.subspan(static_cast<std::size_t>(tensor.offset), static_cast<std::size_t>(tensor.bytes));
 }
 
+CORBEL_INLINE Status Checkpoint::read_file(std::size_t file, std::uint64_t offset, std::span<std::byte> out) const {
+  return detail::guard([&]() -> Status {
+    const std::uint64_t bytes = file < state_->files.size() ? state_->files[file].bytes : 0;
+    if (offset > bytes || out.size() > bytes - offset) {
+      return Status(Errc::kInvalidArgument, "bytes [" + std::to_string(offset) + ", +" + std::to_string(out.size()) +
+                                                ") are outside the file of " + std::to_string(bytes) + " bytes")
+          .with_place(detail::place_of(state_->name));
+    }
+    if (out.empty()) return {};
+    const detail::CheckpointPart& part = state_->parts[file];
+    if (part.reader == nullptr) {
+      std::memcpy(out.data(), part.memory.data() + offset, out.size());
+      return {};
+    }
+    Status status = detail::read_exactly(*part.reader, offset, out);
+    return status.ok() ? status : status.with_place(detail::place_of(part.place));
+  });
+}
+
+CORBEL_INLINE std::span<const std::byte> Checkpoint::file_memory(std::size_t file) const noexcept {
+  return file < state_->parts.size() ? state_->parts[file].memory : std::span<const std::byte>();
+}
+
+CORBEL_INLINE FileStamp Checkpoint::file_stamp(std::size_t file) const noexcept {
+  if (file >= state_->parts.size() || state_->parts[file].reader == nullptr) return {};
+  return state_->parts[file].reader->stamp();
+}
+
 CORBEL_INLINE Result<std::vector<float>> Checkpoint::read_f32(const TensorInfo& tensor) const {
   return detail::guard([&]() -> Result<std::vector<float>> {
     CORBEL_RETURN_IF_ERROR(check_range(tensor, 0, tensor.bytes));

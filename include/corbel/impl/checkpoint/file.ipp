@@ -121,6 +121,15 @@ class PosixFile final : public FileReader {
     if (got < 0) return Status(Errc::kIoRead, "reading failed: " + errno_text(errno));
     return static_cast<std::size_t>(got);
   }
+  FileStamp stamp() const noexcept override {
+    struct ::stat info = {};
+    if (::fstat(file_.descriptor.get(), &info) != 0) return {};
+    const auto nanoseconds = [](const timespec& time) {
+      return std::int64_t{time.tv_sec} * 1000000000 + std::int64_t{time.tv_nsec};
+    };
+    return {static_cast<std::uint64_t>(info.st_dev), static_cast<std::uint64_t>(info.st_ino),
+            static_cast<std::uint64_t>(info.st_size), nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
+  }
 
  private:
   OpenedFile file_;
@@ -150,6 +159,14 @@ CORBEL_INLINE Result<MappedFile> map_file(const std::string& path) {
 CORBEL_INLINE bool is_folder(const std::string& path) noexcept {
   struct ::stat info = {};
   return path.find('\0') == std::string::npos && ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+CORBEL_INLINE Status make_folder(const std::string& path) {
+  if (is_folder(path)) return {};
+  if (path.empty() || path.find('\0') != std::string::npos)
+    return {Errc::kIoOpen, "cannot make the folder: the path is empty or has a NUL character"};
+  if (::mkdir(path.c_str(), 0777) == 0 || is_folder(path)) return {};
+  return open_error("cannot make the folder", errno);
 }
 
 // Absolute and without links; empty where that fails (errno says why).

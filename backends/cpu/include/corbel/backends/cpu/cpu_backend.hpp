@@ -12,12 +12,15 @@
 #include <corbel/backends/cpu/tile_table.hpp>
 #include <corbel/config.hpp>
 #include <corbel/context.hpp>
+#include <corbel/detail/digest.hpp>
 #include <corbel/dtype.hpp>
 #include <corbel/error.hpp>
 #include <corbel/hal/backend.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +47,7 @@ class CORBEL_API CpuBackend {
   /// A packed weight (see packed.hpp); a vector is float32.
   class Weight {
    public:
-    std::uint64_t bytes() const noexcept { return memory_.size(); }
+    std::uint64_t bytes() const noexcept { return bytes_.size(); }
     std::uint64_t rows() const noexcept { return rows_; }
     std::uint64_t cols() const noexcept { return cols_; }
     /// The rows of one stored tensor. Segments lie top to bottom; each begins with a group of its own.
@@ -60,11 +63,13 @@ class CORBEL_API CpuBackend {
     /// bit.
     void read_row(std::uint64_t index, float* out) const noexcept;
     /// The elements of a vector [cols()].
-    const float* vector() const noexcept { return reinterpret_cast<const float*>(memory_.data()); }
+    const float* vector() const noexcept { return reinterpret_cast<const float*>(bytes_.data()); }
 
    private:
     friend class CpuBackend;
-    Allocation memory_;
+    Allocation memory_;                 // of what prepare() made
+    std::shared_ptr<const void> keep_;  // of what adopt() took
+    std::span<const std::byte> bytes_;  // either way
     std::vector<Segment> segments_;
     std::uint64_t rows_ = 0;
     std::uint64_t cols_ = 0;
@@ -82,6 +87,14 @@ class CORBEL_API CpuBackend {
   Result<Weight> prepare(const hal::WeightSpec& spec) const;
   /// Saturates where a size does not fit.
   std::uint64_t weight_bytes(const hal::WeightSpec& spec) const noexcept;
+
+  // hal::KeepsPacked. The layout is the same at every level.
+  detail::Digest packed_layout(std::span<const hal::WeightSpec> specs) const;
+  std::span<const std::byte> packed_bytes(const Weight& weight) const noexcept { return weight.bytes_; }
+  /// Errors: those of prepare() that the shapes give; kInvalidArgument for a vector, or for bytes of another number or
+  /// alignment.
+  Result<Weight> adopt(const hal::WeightSpec& spec, std::span<const std::byte> bytes,
+                       std::shared_ptr<const void> keep) const;
 
   bool supports(const hal::Op& op, const hal::Program& program) const noexcept;
   std::uint64_t workspace_bytes(const hal::Program& program, const hal::BatchLimits& limits) const noexcept;

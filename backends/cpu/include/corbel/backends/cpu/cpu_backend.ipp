@@ -119,6 +119,7 @@ CORBEL_INLINE Result<CpuBackend::Weight> CpuBackend::prepare(const hal::WeightSp
 
     Weight weight;
     weight.memory_ = std::move(memory);
+    weight.bytes_ = {weight.memory_.data(), weight.memory_.size()};
     std::byte* next = weight.memory_.data();
     if ((spec.uses & hal::kUseVector) != 0) {
       weight.rows_ = 1;
@@ -132,6 +133,42 @@ CORBEL_INLINE Result<CpuBackend::Weight> CpuBackend::prepare(const hal::WeightSp
     weight.cols_ = spec.cols();
     for (const hal::WeightPart& part : spec.parts) {
       CORBEL_RETURN_IF_ERROR(cpu::Packer(context_, part, next).run());
+      const std::uint64_t stride = cpu::group_bytes(part.dtype, part.cols);
+      weight.segments_.push_back({part.dtype, part.rows, weight.rows_, stride, next});
+      weight.rows_ += part.rows;
+      next += (part.rows + cpu::kGroupRows - 1) / cpu::kGroupRows * stride;
+    }
+    return weight;
+  });
+}
+
+CORBEL_INLINE detail::Digest CpuBackend::packed_layout(std::span<const hal::WeightSpec> specs) const {
+  bool used[kNumDTypes] = {};
+  for (const hal::WeightSpec& spec : specs)
+    for (const hal::WeightPart& part : spec.parts)
+      if ((spec.uses & hal::kUseVector) == 0) used[static_cast<std::size_t>(part.dtype)] = true;
+  detail::DigestInput input;
+  for (std::size_t type = 0; type < kNumDTypes; ++type)
+    if (used[type]) input.add(std::uint64_t{type}).add(cpu::sample_of_layout(static_cast<DType>(type)));
+  return input.digest();
+}
+
+CORBEL_INLINE Result<CpuBackend::Weight> CpuBackend::adopt(const hal::WeightSpec& spec,
+                                                           std::span<const std::byte> bytes,
+                                                           std::shared_ptr<const void> keep) const {
+  return detail::guard([&]() -> Result<Weight> {
+    if (spec.parts.empty()) return Status(Errc::kInternal, "a weight without tensors");
+    for (const hal::WeightPart& part : spec.parts) CORBEL_RETURN_IF_ERROR(cpu::check_part(part, spec));
+    const bool fits = cpu::packed_bytes(spec) == std::optional<std::uint64_t>(bytes.size()) &&
+                      reinterpret_cast<std::uintptr_t>(bytes.data()) % 64 == 0;
+    if ((spec.uses & hal::kUseVector) != 0 || !fits)
+      return Status(Errc::kInvalidArgument, fmt::format("tensor '{}': not its packed bytes", spec.parts.front().name));
+    Weight weight;
+    weight.keep_ = std::move(keep);
+    weight.bytes_ = bytes;
+    weight.cols_ = spec.cols();
+    const std::byte* next = bytes.data();
+    for (const hal::WeightPart& part : spec.parts) {
       const std::uint64_t stride = cpu::group_bytes(part.dtype, part.cols);
       weight.segments_.push_back({part.dtype, part.rows, weight.rows_, stride, next});
       weight.rows_ += part.rows;

@@ -6,6 +6,7 @@
 #include <corbel/backends/cpu/pack.hpp>
 #include <corbel/context.hpp>
 #include <corbel/detail/checked.hpp>
+#include <corbel/detail/digest.hpp>
 #include <corbel/hal/weights.hpp>
 
 #include <algorithm>
@@ -198,6 +199,23 @@ inline Status read_vector(const Context& context, const hal::WeightPart& part, f
   }
   type.dequantize(stored.data(), out, num_blocks);
   return {};
+}
+
+/// A digest of what some made-up rows become when they are packed, so that nobody has to count a version up.
+inline detail::Digest sample_of_layout(DType dtype) {
+  constexpr std::size_t kColumns = kNestColumns;
+  const DTypeTraits& type = traits(dtype);
+  const std::size_t row_bytes = kColumns / type.block_elements * type.block_bytes;
+  std::vector<std::byte> rows(row_bytes * kGroupRows);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i] = static_cast<std::byte>((i * 37 + i / 256 * 11 + 5) & 0x3f);  // as floats of any kind: finite
+  std::vector<std::byte> packed(static_cast<std::size_t>(group_bytes(dtype, kColumns)));
+  detail::DigestInput input;
+  for (const std::size_t num_rows : {kGroupRows, kGroupRows - 5}) {
+    pack_group(dtype, rows.data(), num_rows, row_bytes, kColumns, packed.data());
+    input.add(detail::digest(packed));
+  }
+  return input.digest();
 }
 
 }  // namespace cpu
