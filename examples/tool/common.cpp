@@ -26,6 +26,10 @@ CLI::App* add_verb(CLI::App& app, Action& action, const char* name, const char* 
   verb->add_option("--kv", options.kv, "Element type of cached keys and values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  verb->add_option("--tuning", options.tuning,
+                   "What changes speed only: measured in some ms while loading, or the fixed values")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"measure", "fixed"}));
   verb->add_option("--packed-cache", options.packed_cache,
                    "A folder where packed weights are kept, so that the next load need not pack them")
       ->type_name("DIR");
@@ -69,6 +73,7 @@ std::string one_line(std::string_view text) { return corbel::detail::printable(t
 corbel::Context make_context(const RunOptions& options) {
   corbel::ContextOptions context;
   context.threads = options.threads;
+  context.tuning.measure = options.tuning == "measure";
   context.log.write = [](void*, corbel::LogLevel level, std::string_view line) noexcept {
     try {
       if (level >= corbel::LogLevel::kWarning) note(line);

@@ -53,7 +53,8 @@ struct RunOptions {
   std::string kv = "f16";
   std::string activations = "float";
   std::string packed_cache;  // empty: none
-  int threads = 0;           // 0: physical cores
+  std::string tuning = "measure";
+  int threads = 0;  // 0: physical cores
 };
 
 /// The subcommand `name` with the common options; `run` gets called with nothing else to check.

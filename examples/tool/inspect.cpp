@@ -102,6 +102,7 @@ std::string describe_backend(const corbel::Context& context, const Options& opti
 struct ProgramTexts {
   std::string before;
   std::string after;
+  std::string tuning;
 };
 
 /// A count line that shows what the passes save, then the ops.
@@ -113,7 +114,31 @@ std::string describe(const corbel::hal::Program& program, bool reuse) {
          corbel::graph::dump(program);
 }
 
-ProgramTexts program_texts(const corbel::Checkpoint& checkpoint) {
+/// What a load would find to be fast, measured on the largest weight alone; empty for backends that measure nothing.
+std::string tuning_text(const corbel::Context& context, const Options& options, const corbel::hal::Program& program) {
+  const std::string name = options.run.backend.empty() ? corbel::kBackendNames[0] : options.run.backend;
+  return corbel::visit_backend(name,
+                               [&]<class B>() -> corbel::Result<std::string> {
+                                 corbel::Result<B> backend = B::create(context);
+                                 if (!backend.ok()) return backend.status();
+                                 if constexpr (requires { backend->describe_tuning(); }) {
+                                   const corbel::hal::WeightSpec* largest = nullptr;
+                                   for (const corbel::hal::WeightSpec& spec : program.weights)
+                                     if (largest == nullptr || spec.elements() > largest->elements()) largest = &spec;
+                                   if (largest != nullptr && options.run.tuning == "measure") {
+                                     std::vector<typename B::Weight> weights;
+                                     weights.push_back(backend->prepare(*largest).value());
+                                     backend->tune(weights);
+                                   }
+                                   return backend->describe_tuning();
+                                 }
+                                 return std::string();
+                               })
+      .value();
+}
+
+ProgramTexts program_texts(const corbel::Checkpoint& checkpoint, const corbel::Context& context,
+                           const Options& options) {
   const corbel::models::ModelSpec spec = corbel::models::read_model_spec(checkpoint).value();
   corbel::hal::Program program = corbel::models::build_program(checkpoint, spec).value();
   ProgramTexts texts;
@@ -121,6 +146,7 @@ ProgramTexts program_texts(const corbel::Checkpoint& checkpoint) {
   const corbel::graph::PassOptions passes;
   corbel::graph::run_passes(program, passes);
   texts.after = describe(program, passes.reuse_memory);
+  texts.tuning = tuning_text(context, options, program);
   return texts;
 }
 
@@ -300,9 +326,10 @@ std::string print_json(const corbel::Checkpoint& checkpoint, const corbel::Conte
     all.members().emplace_back("plan", std::move(lines));
   }
   if (options.program && summary.problem.empty()) {
-    ProgramTexts texts = program_texts(checkpoint);
+    ProgramTexts texts = program_texts(checkpoint, context, options);
     all.members().emplace_back("program", Value::object({{"before", Value::string(std::move(texts.before))},
-                                                         {"after", Value::string(std::move(texts.after))}}));
+                                                         {"after", Value::string(std::move(texts.after))},
+                                                         {"tuning", Value::string(std::move(texts.tuning))}}));
   }
   print(corbel::json::write(all) + "\n");
   return summary.problem;
@@ -355,8 +382,9 @@ std::string print_text(const corbel::Checkpoint& checkpoint, const corbel::Conte
     }
   }
   if (options.program && summary.problem.empty()) {
-    const ProgramTexts texts = program_texts(checkpoint);
+    const ProgramTexts texts = program_texts(checkpoint, context, options);
     print("\nprogram before the passes: " + texts.before + "\nprogram after the passes: " + texts.after);
+    if (!texts.tuning.empty()) print("\nspeed: " + texts.tuning + "\n");
   }
   return summary.problem;
 }

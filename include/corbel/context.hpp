@@ -68,6 +68,14 @@ CORBEL_API IsaLevel detected_isa() noexcept;
 /// tests and comparisons.
 enum class AmxUse : std::uint8_t { kAllow, kNever, kEmulate };
 
+/// Values that change the speed of the cpu backend and no bit of any result.
+struct TuningOptions {
+  /// Measure what is not fixed here: some milliseconds, once for a context, when a model with enough weights is loaded.
+  bool measure = true;
+  std::uint32_t prefetch_distance = 0;  ///< bytes that linears ask for ahead of where they read; 0: not fixed
+  std::uint32_t region_cost = 0;  ///< less work than this, in operations, is not shared out among threads; 0: not fixed
+};
+
 struct ContextOptions {
   MemoryResource* memory = nullptr;  ///< nullptr: operator new
   Executor* executor = nullptr;      ///< nullptr: an own pool of persistent threads
@@ -79,6 +87,7 @@ struct ContextOptions {
   IsaLevel isa = IsaLevel::kAmx;
   bool force_isa = false;  ///< use exactly `isa`; Errc::kUnsupported at load where the CPU lacks it
   AmxUse amx = AmxUse::kAllow;
+  TuningOptions tuning = {};
 };
 
 namespace detail {
@@ -147,6 +156,10 @@ class CORBEL_API Context {
   std::uint64_t peak_bytes() const noexcept;
 
   const ContextOptions& options() const noexcept;
+
+  /// A word in which a backend keeps what it measured; 0 at first.
+  std::uint64_t measured() const noexcept;
+  void set_measured(std::uint64_t word) const noexcept;
 
  private:
   std::shared_ptr<detail::ContextState> state_;

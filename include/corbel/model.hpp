@@ -197,6 +197,8 @@ class Model {
     }
     CORBEL_ASSIGN_OR_RETURN(std::vector<typename B::Weight> weights,
                             prepare_weights(backend, program, checkpoint, context, options, progress.get()));
+    if constexpr (requires { backend.tune(std::span<const typename B::Weight>(weights)); })
+      backend.tune(std::span<const typename B::Weight>(weights));
     Result<ChatTemplate> chat = ChatTemplate::from_checkpoint(checkpoint, tokenizer);
     auto state = std::make_shared<State>(State{context, std::move(backend), std::move(spec), std::move(tokenizer),
                                                std::move(chat), std::move(generation), std::move(program),
@@ -218,9 +220,8 @@ class Model {
             B::kName, backend.packed_layout(program.weights), static_cast<std::uint64_t>(options.activations), {}};
         for (const hal::WeightSpec& spec : program.weights)
           identity.bytes.push_back((spec.uses & hal::kUseVector) != 0 ? 0 : backend.weight_bytes(spec));
-        CORBEL_ASSIGN_OR_RETURN(cache,
-                                models::PackedCache::open(options.packed_cache, options.packed_use, checkpoint, program,
-                                                          std::move(identity), context, proceed));
+        CORBEL_ASSIGN_OR_RETURN(cache, models::PackedCache::open(options.packed_cache, options.packed_use, checkpoint,
+                                                                 program, std::move(identity), context, proceed));
       }
     } else if (!options.packed_cache.empty()) {
       context.log(LogLevel::kInfo, std::string("packed cache: the backend ") + B::kName + " keeps no packed weights");

@@ -62,6 +62,7 @@ struct Bindings {
 ///   run(stream, bindings)    enqueues the program; the number of rows and all else that varies is read from the
 ///                            batch buffer
 ///   synchronize(stream)      waits for everything enqueued; returns the first error
+///   tune(weights)            not needed: called once a model's weights are prepared; may measure what is fast
 ///   describe()               one line for people: instruction set, threads, arithmetic
 ///
 /// Positions not yet written in a cache block may hold any bits, NaN included: attention must not read them.

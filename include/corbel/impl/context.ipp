@@ -70,6 +70,7 @@ struct ContextState {
   const ContextOptions options;
   std::atomic<std::uint64_t> bytes_in_use{0};
   std::atomic<std::uint64_t> peak_bytes{0};
+  std::atomic<std::uint64_t> measured{0};
   std::unique_ptr<ThreadPool> pool;  // none: everything runs on the calling thread, or on the host's executor
 };
 
@@ -205,6 +206,14 @@ CORBEL_INLINE std::uint64_t Context::bytes_in_use() const noexcept {
 
 CORBEL_INLINE std::uint64_t Context::peak_bytes() const noexcept {
   return state_ ? state_->peak_bytes.load(std::memory_order_relaxed) : 0;
+}
+
+CORBEL_INLINE std::uint64_t Context::measured() const noexcept {
+  return state_ ? state_->measured.load(std::memory_order_relaxed) : 0;
+}
+
+CORBEL_INLINE void Context::set_measured(std::uint64_t word) const noexcept {
+  if (state_) state_->measured.store(word, std::memory_order_relaxed);
 }
 
 CORBEL_INLINE const ContextOptions& Context::options() const noexcept {

@@ -111,6 +111,12 @@ class CORBEL_API CpuBackend {
   Status run(Stream& stream, const hal::Bindings<CpuBackend>& bindings) const;
   Status synchronize(Stream&) const noexcept { return {}; }
 
+  /// Measures, where the options want it and the context has no values yet, what changes speed and no bit, on some of
+  /// these weights: at most some 8 ms. Nothing where they are small. For models that are loaded one after the other.
+  void tune(std::span<const Weight> weights) const noexcept;
+  /// The values that runs use now, in one line.
+  std::string describe_tuning() const;
+
   /// The level whose kernels run.
   IsaLevel isa() const noexcept { return level_; }
   std::string describe() const;

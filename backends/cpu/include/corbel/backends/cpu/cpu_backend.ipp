@@ -7,6 +7,7 @@
 #include <corbel/backends/cpu/pack.hpp>
 #include <corbel/backends/cpu/prepare.hpp>
 #include <corbel/backends/cpu/runner.ipp>
+#include <corbel/backends/cpu/tune.hpp>
 #include <corbel/detail/fp_environment.hpp>
 #include <corbel/detail/guard.hpp>
 
@@ -272,6 +273,39 @@ CORBEL_INLINE Status CpuBackend::run(Stream&, const hal::Bindings<CpuBackend>& b
     runner.run();
     return {};
   });
+}
+
+CORBEL_INLINE void CpuBackend::tune(std::span<const Weight> weights) const noexcept {
+  constexpr std::uint64_t kLeastBytes = 16 << 20;  // what is less is read from caches
+  const TuningOptions& options = context_.options().tuning;
+  if (!options.measure || context_.measured() != 0 || (options.prefetch_distance != 0 && options.region_cost != 0))
+    return;
+  std::uint64_t bytes = 0;
+  const Weight::Segment* largest = nullptr;
+  std::size_t columns = 0;
+  for (const Weight& weight : weights) {
+    bytes += weight.bytes();
+    for (const Weight::Segment& segment : weight.segments()) {
+      if (!cpu::packed_format(segment.dtype).quantized()) continue;
+      if (largest != nullptr && segment.rows * segment.group_bytes <= largest->rows * largest->group_bytes) continue;
+      largest = &segment;
+      columns = static_cast<std::size_t>(weight.cols());
+    }
+  }
+  if (bytes < kLeastBytes) return;
+  const detail::ScopedFpEnvironment environment;
+  context_.set_measured(cpu::tuning_word(cpu::Tuner(context_, *kernels_).run(largest, columns)));
+}
+
+CORBEL_INLINE std::string CpuBackend::describe_tuning() const {
+  const cpu::Tuning tuning = cpu::tuning_of(context_), fixed;
+  const TuningOptions& options = context_.options().tuning;
+  const auto origin = [&](bool given, bool same) {
+    return given ? "given" : !tuning.measured ? "not measured" : same ? "measured: as without" : "measured";
+  };
+  return fmt::format("prefetch {} bytes ahead ({}), regions from {} operations on ({})", tuning.prefetch_distance,
+                     origin(options.prefetch_distance != 0, tuning.prefetch_distance == fixed.prefetch_distance),
+                     tuning.region_cost, origin(options.region_cost != 0, tuning.region_cost == fixed.region_cost));
 }
 
 CORBEL_INLINE std::string CpuBackend::describe() const {

@@ -2,6 +2,7 @@
 // Private to the backend.
 #pragma once
 
+#include <corbel/backends/cpu/pack_direct.hpp>
 #include <corbel/backends/cpu/packed.hpp>
 #include <corbel/config.hpp>
 #include <corbel/detail/compiler.hpp>
@@ -129,7 +130,10 @@ using PackBlocks = void (*)(const DTypeTraits&, const std::byte*, std::size_t, s
 
 template <DType kType>
 constexpr PackBlocks block_packer() noexcept {
-  if constexpr (packed_format(kType).quantized()) {
+  if constexpr (Stored<kType>::kDirect) {
+    return [](const DTypeTraits&, const std::byte* rows, std::size_t num_rows, std::size_t row_bytes,
+              std::size_t columns, std::byte* group) { pack_direct<kType>(rows, num_rows, row_bytes, columns, group); };
+  } else if constexpr (packed_format(kType).quantized()) {
     return &pack_blocks<kernel_type(kType)>;
   } else {
     return nullptr;

@@ -6,6 +6,7 @@
 #include <corbel/backends/cpu/kernel_table.hpp>
 #include <corbel/backends/cpu/scalar_rows.hpp>
 #include <corbel/backends/cpu/tile_table.hpp>
+#include <corbel/backends/cpu/tuning.hpp>
 #include <corbel/context.hpp>
 #include <corbel/hal/backend.hpp>
 
@@ -157,6 +158,7 @@ class Runner {
         memory_(memory),
         batch_(batch),
         limits_(limits),
+        tuning_(tuning_of(context)),
         num_rows_(static_cast<std::size_t>(std::max(batch.header->num_rows, 0))) {}
 
   /// Errc::kInternal where the batch contradicts its layout, the embedding or the cache.
@@ -274,12 +276,11 @@ class Runner {
   /// that of one item, in float operations or so.
   template <class Body>
   void divide(std::size_t count, std::size_t cost, const Body& body) const noexcept {
-    constexpr std::size_t kWorthwhile = 12288;  // some 1 us of vector work: twice the price of a region
     constexpr std::size_t kTasksPerThread = 4;
     if (count == 0) return;
     const std::size_t threads = context_.concurrency();
     const std::size_t num_tasks =
-        threads == 1 || count * cost < kWorthwhile ? 1 : std::min(count, threads * kTasksPerThread);
+        threads == 1 || count * cost < tuning_.region_cost ? 1 : std::min(count, threads * kTasksPerThread);
     tasks(num_tasks, [&](std::size_t i) { body(count * i / num_tasks, count * (i + 1) / num_tasks); });
   }
   /// Calls body(r) for every row.
@@ -296,6 +297,7 @@ class Runner {
   const RunMemory& memory_;
   const hal::BatchView& batch_;
   const hal::BatchLimits& limits_;
+  const Tuning tuning_;
   std::size_t num_rows_;
 };
 

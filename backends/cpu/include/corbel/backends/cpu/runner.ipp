@@ -168,7 +168,8 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
         args.out_stride = out.stride;
         args.bias = bias == nullptr ? nullptr : bias + column;
         args.num_rows = std::min(rows_at_once, in.rows - row);
-        if (row != 0) args.prefetch_distance = 0;  // the weights have just been read
+        // Rows after the first ones find the weights in a cache.
+        args.prefetch_distance = row == 0 ? tuning_.prefetch_distance : 0;
         kernels_.linear[static_cast<std::size_t>(segment.dtype)](args);
       }
     }

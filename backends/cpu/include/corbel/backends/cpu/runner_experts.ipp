@@ -14,6 +14,7 @@ CORBEL_INLINE void Runner::linear_columns(const CpuBackend::Weight& w, std::size
                                           LinearArgs args) const noexcept {
   float* const out = args.out;
   const float* const bias = args.bias;
+  args.prefetch_distance = tuning_.prefetch_distance;
   const auto* segment = &*std::prev(
       std::upper_bound(w.segments().begin(), w.segments().end(), begin,
                        [](std::size_t row, const CpuBackend::Weight::Segment& s) { return row < s.first_row; }));
