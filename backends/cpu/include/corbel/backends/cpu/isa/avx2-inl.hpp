@@ -273,6 +273,8 @@ CORBEL_CPU_INLINE Ints widen(Codes narrow) {
 /// Keeps the order of the additions before it: as one big sum the compilers rearrange them into a tree, whose leaves do
 /// not fit in the registers.
 CORBEL_CPU_INLINE void pin(__m256i& lo, __m256i& hi) { __asm__("" : "+x"(lo), "+x"(hi)); }
+template <int kMaxCode>
+CORBEL_CPU_INLINE void pin(Quad&, Dot<kMaxCode>&) {}
 template <int kMaxCode, int kZeroShift, int kStep, int kSteps>
 CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x, const std::int32_t*) {
   constexpr int kRoom = 32767 / (2 * 127 * kMaxCode);  // steps that fit in 16 bits

@@ -207,6 +207,15 @@ CORBEL_CPU_INLINE Quad load_quad(const std::int8_t* p) {
   __builtin_memcpy(&word, p, sizeof word);
   return {_mm512_set1_epi32(word)};
 }
+/// Keeps the order of steps: clang would finish row after row, and save all activations for the second group.
+template <int kMaxCode>
+CORBEL_CPU_INLINE void pin(Quad& x, Dot<kMaxCode>& dot) {
+#if defined(__clang__)
+  __asm__ volatile("" : "+v"(x.v), "+v"(dot.sum));
+#else
+  (void)x, (void)dot;
+#endif
+}
 template <int kMaxCode, int kZeroShift, int kStep, int kSteps>
 CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes c, Quad x, const std::int32_t* offset) {
   if constexpr (kStep == 0) dot.sum = kZeroShift == 7 ? _mm512_set1_epi32(*offset) : _mm512_setzero_si512();

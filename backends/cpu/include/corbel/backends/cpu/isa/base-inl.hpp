@@ -297,6 +297,8 @@ CORBEL_CPU_INLINE Int4 dot4(Int4 codes, Quad x) {
 }
 #endif
 
+template <int kMaxCode>
+CORBEL_CPU_INLINE void pin(Quad&, Dot<kMaxCode>&) {}
 /// Adds step kStep of kSteps. `offset` is kOffsetFactor times the sum of the activations; the zero point of the codes is
 /// 1 << kZeroShift, or 0 where kZeroShift is.
 template <int kMaxCode, int kZeroShift, int kStep, int kSteps>

@@ -110,11 +110,13 @@ CORBEL_CPU_INLINE void dot_steps(const Reader (&weights)[kGroups], const TileRow
     for (std::size_t g = 0; g < kGroups; ++g) codes[g] = weights[g].template codes<kQuad>();
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
-      const Quad quad = load_quad(x.at[r]->codes + 4 * kQuad);
+      Quad quad = load_quad(x.at[r]->codes + 4 * kQuad);
       const std::int32_t* offset = kFormat.num_scales() == 1 ? &x.at[r]->offset : &x.at[r]->offsets[kScale];
       CORBEL_CPU_UNROLL
-      for (std::size_t g = 0; g < kGroups; ++g)
+      for (std::size_t g = 0; g < kGroups; ++g) {
         dot_step<kFormat.max_code, kFormat.zero_shift, kStep, kSteps>(dots[r * kGroups + g], codes[g], quad, offset);
+        if constexpr (kGroups > 1) pin(quad, dots[r * kGroups + g]);
+      }
     }
     dot_steps<kScale, kStep + 1>(weights, x, dots);
   }
@@ -335,7 +337,8 @@ CORBEL_CPU_INLINE void linear_rows(const LinearArgs& a, const LinearPiece& piece
     if constexpr (packed_format(kType).quantized()) {
       quantized_tile<kType, kRows>(a, piece, row);
     } else {
-      constexpr std::size_t kGroups = kSumsPerRow<kRows>;
+      // Codes need the registers that more sums would take.
+      constexpr std::size_t kGroups = packed_format(kType).coded() ? 1 : kSumsPerRow<kRows>;
       LinearPiece part = piece;
       std::size_t left = piece.count;
       for (; left >= kGroups * kGroupRows; left -= kGroups * kGroupRows) {
