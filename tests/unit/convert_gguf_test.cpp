@@ -75,7 +75,9 @@ void check_folder(const std::string& gguf, const Work& work) {
     }
     CHECK(tokenizer->eos() == own.eos());
   }
-  REQUIRE(convert(written, work / "back.gguf").ok());
+  said.clear();
+  REQUIRE(convert(written, work / "back.gguf", options).ok());
+  CHECK(said.empty());
   const Checkpoint back = Checkpoint::open(work / "back.gguf", context).value();
   for (const TensorInfo& tensor : source.tensors()) {
     if (tensor.name.rfind("rope_", 0) == 0) continue;
@@ -383,9 +385,13 @@ TEST_CASE("convert: families whose folders store projections turned, mixed or st
     fs::remove_all(work / "hf");
     write_family(family, work / "hf");
     const Checkpoint source = Checkpoint::open(work / "hf", context).value();
-    const corbel::Status status = convert(source, work / "m.gguf");
+    std::string said;
+    corbel::models::ConvertOptions options;
+    options.say = [&](std::string_view line) { said += line; };
+    const corbel::Status status = convert(source, work / "m.gguf", options);
     CAPTURE(std::string(status.message()));
     REQUIRE(status.ok());
+    CHECK(said.empty());  // every tensor is used
     const std::vector<float> expected = logits_of(work / "hf", context);
     check_way_back(work, source, expected, work / "m.gguf", context);
     const std::string_view name = family.name;
@@ -393,6 +399,34 @@ TEST_CASE("convert: families whose folders store projections turned, mixed or st
     write_older(Checkpoint::open(work / "m.gguf", context).value(), work / "older.gguf");
     check_way_back(work, source, expected, work / "older.gguf", context);
   }
+}
+
+TEST_CASE("convert: keys about a GGUF file go to a folder and come back") {
+  const Context context;
+  const Work work;
+  corbel::GgufWriter writer = corbel_test::TinyModel().writer();
+  corbel::Metadata& metadata = writer.metadata();
+  const std::vector<std::string> tags = {"chat", "12"};
+  metadata.set("general.name", corbel::MetaValue::from_string("Tiny 1.5"));
+  metadata.set("general.license", corbel::MetaValue::from_string("apache-2.0"));
+  metadata.set("general.version", corbel::MetaValue::from_string("2"));  // a text that looks like a number
+  metadata.set("general.size_label", corbel::MetaValue::from_string("1K"));
+  metadata.set("general.tags", corbel::MetaValue::from_strings(tags));
+  metadata.set("general.base_model.count", corbel::MetaValue::from_uint(1));
+  const std::vector<std::byte> bytes = writer.to_bytes().value();
+  REQUIRE(convert(Checkpoint::from_memory(bytes, context, {}, "m.gguf").value(), work / "folder").ok());
+  REQUIRE(convert(Checkpoint::open(work / "folder", context).value(), work / "back.gguf").ok());
+  const Checkpoint back = Checkpoint::open(work / "back.gguf", context).value();
+  for (const char* key : {"general.name", "general.license", "general.version", "general.size_label"}) {
+    CAPTURE(key);
+    CHECK(back.metadata().get_string(key).value() == metadata.get_string(key).value());
+  }
+  CHECK(back.metadata().get_uint("general.base_model.count").value() == 1);
+  const corbel::MetaValue* list = back.metadata().find("general.tags");
+  REQUIRE(list != nullptr);
+  REQUIRE(list->size() == 2);
+  CHECK(list->string_at(0) == tags[0]);
+  CHECK(list->string_at(1) == tags[1]);
 }
 
 TEST_CASE("convert: rotary embeddings that folders say in another way") {

@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -71,6 +72,7 @@ class LayoutPlanner {
     metadata.set("general.architecture", MetaValue::from_string(family_.gguf));
     metadata.set("general.type", MetaValue::from_string("model"));
     metadata.set("general.name", MetaValue::from_string(name_of_folder()));
+    add_kept_keys();
     const bool latent = family_.mixer == MixerKind::kLatentAttention;
     count("block_count", spec_.layers.size());
     count("context_length", spec_.context_length);
@@ -102,6 +104,35 @@ class LayoutPlanner {
     if (spec_.temperature != 0) number("attention.temperature_scale", spec_.temperature);
     add_scales();
     add_experts();
+  }
+
+  // Keys of the GGUF file that the folder was made from, which it keeps beside its weights: texts, and others as JSON.
+  void add_kept_keys() {
+    for (const Metadata::Entry& entry : checkpoint_.metadata().entries()) {
+      const Result<std::string_view> text = entry.value.as_string();
+      const std::string_view key = entry.key;
+      if (!key.starts_with("general.") || !text.ok()) continue;
+      const bool ours = key == "general.architecture" || key == "general.type" || key == "general.alignment" ||
+                        key == "general.file_type" || key == "general.quantization_version" ||
+                        key.starts_with("general.sampling.");
+      if (ours) continue;
+      layout_.metadata.set(entry.key, kept_value(key, *text));
+    }
+  }
+
+  // Counts and lists of texts were written as JSON.
+  static MetaValue kept_value(std::string_view key, std::string_view text) {
+    const Result<json::Value> value = json::parse(text);
+    if (value.ok() && value->type() == json::Type::kUint && key.ends_with(".count")) {
+      return MetaValue::from_uint(value->as_uint());
+    }
+    std::vector<std::string> texts;
+    if (value.ok() && value->is_array()) {
+      for (const json::Value& item : value->items())
+        if (item.is_string()) texts.emplace_back(item.as_string());
+      if (!texts.empty() && texts.size() == value->items().size()) return MetaValue::from_strings(texts);
+    }
+    return MetaValue::from_string(std::string(text));
   }
 
   std::string name_of_folder() const {
@@ -444,16 +475,26 @@ class LayoutPlanner {
     add(block_ + name + ".bias", std::move(bias), {experts, width});
   }
 
+  // A program names the first expert's tensors where each expert has its own.
+  static std::string of_first_expert(std::string name) {
+    constexpr std::string_view kExperts = ".experts.";
+    const std::size_t at = name.find(kExperts);
+    if (at == std::string::npos) return name;
+    const std::size_t begin = at + kExperts.size(), end = name.find_first_not_of("0123456789", begin);
+    if (end != std::string::npos && end != begin) name.replace(begin, end - begin, "0");
+    return name;
+  }
+
   // Tensors of the folder that the model does not read.
   Status note_unused() {
     CORBEL_ASSIGN_OR_RETURN(const hal::Program program, build_program(checkpoint_, spec_));
-    std::set<std::string_view> used;
+    std::set<std::string, std::less<>> used;
     for (const hal::WeightSpec& weight : program.weights)
       for (const hal::WeightPart& part : weight.parts) used.insert(part.name);
     std::size_t count = 0;
     std::string_view first;
     for (const TensorInfo& tensor : checkpoint_.tensors()) {
-      if (used.count(tensor.name) != 0) continue;
+      if (used.count(tensor.name) != 0 || used.count(of_first_expert(tensor.name)) != 0) continue;
       if (count++ == 0) first = tensor.name;
     }
     if (count != 0) {
