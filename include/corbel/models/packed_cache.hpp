@@ -69,6 +69,7 @@ class CORBEL_API PackedCache {
  private:
   struct Header;
   struct Entry;
+  static std::uint64_t data_begin(std::size_t num_entries) noexcept;
   Status make_key(const hal::Program& program, const PackedIdentity& identity);
   Result<bool> load(PackedUse use, const Proceed& proceed);
   Status read_table(const FileReader& file, Header& header, std::vector<Entry>& table) const;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <fmt/format.h>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -48,6 +49,7 @@ inline constexpr std::uint64_t kValuesVersion = 1;
 inline constexpr std::uint64_t kPieceBytes = 1 << 20;  ///< that a digest is made of, and one task reads
 inline constexpr std::size_t kRegionPieces = 64;       ///< between two questions whether to go on
 inline constexpr std::uint64_t kDataAlignment = 4096;
+inline constexpr std::uint64_t kWeightAlignment = 64;
 
 inline std::uint64_t align(std::uint64_t offset, std::uint64_t to) noexcept { return (offset + to - 1) / to * to; }
 inline Status cancelled() { return Status(Errc::kCancelled, "loading was stopped by the progress callback"); }
@@ -250,6 +252,10 @@ CORBEL_INLINE void PackedCache::write_seen() const {
   static_cast<void>(file->commit());
 }
 
+CORBEL_INLINE std::uint64_t PackedCache::data_begin(std::size_t num_entries) noexcept {
+  return packed_file::align(sizeof(Header) + num_entries * sizeof(Entry), packed_file::kDataAlignment);
+}
+
 CORBEL_INLINE Status PackedCache::read_table(const FileReader& file, Header& header, std::vector<Entry>& table) const {
   const auto refuse = [](const char* why) { return Status(Errc::kBadValue, why); };
   static_assert(sizeof(Header) == 96 && sizeof(Entry) == 56);
@@ -273,17 +279,22 @@ CORBEL_INLINE Status PackedCache::read_table(const FileReader& file, Header& hea
   CORBEL_RETURN_IF_ERROR(
       corbel::detail::read_exactly(file, sizeof header, std::as_writable_bytes(std::span<Entry>(table))));
   if (header.table != corbel::detail::digest(packed_file::raw(table))) return refuse("its table is damaged");
+  // The places are those where write() puts them.
   std::size_t next = 0;
+  std::uint64_t end = data_begin(table.size());
   for (std::size_t weight = 0; weight < bytes_.size(); ++weight) {
     if (bytes_[weight] == 0) continue;
     if (next == table.size()) return refuse("lacks a weight");
     const Entry& entry = table[next++];
     if (entry.weight != weight || entry.bytes != bytes_[weight] || entry.name != names_[weight])
       return refuse("has another weight");
-    if (entry.offset % 64 != 0 || entry.bytes > header.file_bytes || entry.offset > header.file_bytes - entry.bytes)
-      return refuse("a weight lies outside");
+    const std::optional<std::uint64_t> begin = corbel::detail::checked_align(end, packed_file::kWeightAlignment);
+    const std::optional<std::uint64_t> after = begin ? corbel::detail::checked_add(*begin, entry.bytes) : std::nullopt;
+    if (!after || entry.offset != *begin || *after > header.file_bytes) return refuse("has a weight in another place");
+    end = *after;
   }
-  return next == table.size() ? Status() : refuse("has more weights");
+  if (next != table.size()) return refuse("has more weights");
+  return end == header.file_bytes ? Status() : refuse("has bytes after its weights");
 }
 
 // Maps or reads the weights, and compares their digests.
@@ -402,7 +413,7 @@ CORBEL_INLINE Status PackedCache::write(const std::function<std::span<const std:
   const auto no_read = [](const packed_file::Piece&, std::span<std::byte>) { return Status(); };
   CORBEL_ASSIGN_OR_RETURN(const std::vector<corbel::detail::Digest> digests,
                           packed_file::digest_pieces(*context_, pieces, no_read, proceed));
-  std::uint64_t end = packed_file::align(sizeof header + table.size() * sizeof(Entry), packed_file::kDataAlignment);
+  std::uint64_t end = data_begin(table.size());
   const std::uint64_t begin = end;
   std::span<const corbel::detail::Digest> rest(digests);
   for (Entry& entry : table) {
@@ -410,7 +421,7 @@ CORBEL_INLINE Status PackedCache::write(const std::function<std::span<const std:
         static_cast<std::size_t>((entry.bytes + packed_file::kPieceBytes - 1) / packed_file::kPieceBytes);
     entry.data = corbel::detail::digest(std::as_bytes(rest.first(count)));
     rest = rest.subspan(count);
-    entry.offset = packed_file::align(end, 64);
+    entry.offset = packed_file::align(end, packed_file::kWeightAlignment);
     end = entry.offset + entry.bytes;
   }
   header.file_bytes = end;
