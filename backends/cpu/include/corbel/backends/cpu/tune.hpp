@@ -34,6 +34,7 @@ class Tuner {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr int kTries = 7;
+  static constexpr std::size_t kMaxElements = 24576;  // 96 KiB of stack
   static constexpr std::chrono::milliseconds kLongest{6};
 
   static double seconds_since(Clock::time_point begin) noexcept {
@@ -45,22 +46,47 @@ class Tuner {
     return times[count / 2];
   }
 
-  /// Another value only where regions cost less than half or more than twice what the fixed value assumes.
+  /// The least work, of some powers of two around the fixed value, that threads do sooner than one alone.
   std::size_t region_cost(std::size_t fixed) const noexcept {
-    constexpr double kAssumed = 0.5e-6;
-    constexpr int kRegions = 65;
-    const std::size_t threads = context_.concurrency();
-    if (threads == 1) return fixed;
-    double times[kRegions];
-    for (int i = -16; i < kRegions; ++i) {  // the first ones start or wake the threads
-      const auto begin = Clock::now();
-      context_.run(
-          threads, [](void*, std::size_t) noexcept {}, nullptr);
-      if (i >= 0) times[i] = seconds_since(begin);
+    if (context_.concurrency() == 1) return fixed;
+    for (int i = 0; i < 16; ++i) is_worth_a_region(fixed);  // starts or wakes the threads
+    std::size_t cost = fixed;
+    if (is_worth_a_region(cost)) {
+      while (cost > fixed / 4 && is_worth_a_region(cost / 2)) cost /= 2;
+    } else {
+      while (cost < fixed * 4 && !is_worth_a_region(cost)) cost *= 2;
     }
-    const double ratio = median(times, kRegions) / kAssumed;
-    if (ratio > 0.5 && ratio < 2) return fixed;
-    return static_cast<std::size_t>(static_cast<double>(fixed) * std::clamp(ratio, 0.25, 8.0));
+    return cost;
+  }
+
+  /// Times an elementwise op of two operations an element, alone and shared out.
+  bool is_worth_a_region(std::size_t cost) const noexcept {
+    constexpr int kRepeats = 15;
+    constexpr double kBetter = 0.85;
+    struct Work {
+      const KernelTable& kernels;
+      std::size_t threads, width;
+      float values[kMaxElements];
+      static void run(void* self, std::size_t index) noexcept {
+        Work& work = *static_cast<Work*>(self);
+        const std::size_t begin = work.width * index / work.threads, end = work.width * (index + 1) / work.threads;
+        work.kernels.scale_row(1, work.values + begin, work.values + begin, end - begin);
+      }
+    } work = {kernels_, 1, std::min(cost / 2, kMaxElements), {}};
+    double alone[kRepeats], shared[kRepeats];
+    int wins = 0;
+    for (int i = 0; i < kRepeats; ++i) {
+      work.threads = 1;
+      auto begin = Clock::now();
+      Work::run(&work, 0);
+      alone[i] = seconds_since(begin);
+      work.threads = context_.concurrency();
+      begin = Clock::now();
+      context_.run(work.threads, &Work::run, &work);
+      shared[i] = seconds_since(begin);
+      wins += shared[i] < alone[i] ? 1 : 0;
+    }
+    return wins >= kRepeats * 3 / 4 && median(shared, kRepeats) < kBetter * median(alone, kRepeats);
   }
 
   /// Passes over other groups of the weight each time, on all threads, the distances in turns.
