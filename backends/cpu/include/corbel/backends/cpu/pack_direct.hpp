@@ -61,6 +61,30 @@ struct Stored<DType::kQ4_1> {
   static constexpr std::size_t kColumns = 32, kBytes = 20;
   static void codes(const std::byte* block, std::size_t, Quads& quads) noexcept { take_halves(block + 4, quads); }
 };
+/// One bit of each of 32 columns, the first the lowest, as bit 4 of the codes.
+inline void take_fifth_bits(std::uint32_t bits, Quads& quads) noexcept {
+  // Four bits go to the lowest of four bytes each: of the copies by 1, 2^7, 2^14, 2^21 every byte keeps its own.
+  for (std::size_t i = 0; i < kBlockColumns / 4; ++i)
+    quads[i] |= ((bits >> (4 * i) & 15u) * 0x00204081u & 0x01010101u) << 4;
+}
+template <>
+struct Stored<DType::kQ5_0> {
+  static constexpr bool kDirect = true;
+  static constexpr std::size_t kColumns = 32, kBytes = 22;
+  static void codes(const std::byte* block, std::size_t, Quads& quads) noexcept {
+    take_halves(block + 6, quads);
+    take_fifth_bits(load_stored<std::uint32_t>(block + 2), quads);
+  }
+};
+template <>
+struct Stored<DType::kQ5_1> {
+  static constexpr bool kDirect = true;
+  static constexpr std::size_t kColumns = 32, kBytes = 24;
+  static void codes(const std::byte* block, std::size_t, Quads& quads) noexcept {
+    take_halves(block + 8, quads);
+    take_fifth_bits(load_stored<std::uint32_t>(block + 4), quads);
+  }
+};
 template <>
 struct Stored<DType::kQ8_0> {
   static constexpr bool kDirect = true;

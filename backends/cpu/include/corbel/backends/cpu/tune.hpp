@@ -34,7 +34,7 @@ class Tuner {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr int kTries = 7;
-  static constexpr std::size_t kMaxElements = 24576;  // 96 KiB of stack
+  static constexpr std::size_t kMaxElements = 12288;
   static constexpr std::chrono::milliseconds kLongest{6};
 
   static double seconds_since(Clock::time_point begin) noexcept {
@@ -46,35 +46,37 @@ class Tuner {
     return times[count / 2];
   }
 
-  /// The least work, of some powers of two around the fixed value, that threads do sooner than one alone.
+  /// More than the fixed value only where that much work, shared out, is clearly later than on one thread; less only
+  /// where half as much is done in not much more than half the time.
   std::size_t region_cost(std::size_t fixed) const noexcept {
+    constexpr double kLoses = 1.15, kPays = 0.65;
     if (context_.concurrency() == 1) return fixed;
-    for (int i = 0; i < 16; ++i) is_worth_a_region(fixed);  // starts or wakes the threads
+    const Result<Allocation> memory = context_.allocate(kMaxElements * sizeof(float), "measuring speed");
+    if (!memory.ok()) return fixed;
+    auto* const values = reinterpret_cast<float*>(memory->data());
+    std::fill_n(values, kMaxElements, 0.0f);
+    for (int i = 0; i < 4; ++i) ratio_of_region(fixed, values);  // starts or wakes the threads
     std::size_t cost = fixed;
-    if (is_worth_a_region(cost)) {
-      while (cost > fixed / 4 && is_worth_a_region(cost / 2)) cost /= 2;
-    } else {
-      while (cost < fixed * 4 && !is_worth_a_region(cost)) cost *= 2;
-    }
+    while (cost < fixed * 4 && ratio_of_region(cost, values) > kLoses) cost *= 2;
+    if (cost != fixed) return cost;
+    while (cost > fixed / 4 && ratio_of_region(cost / 2, values) < kPays) cost /= 2;
     return cost;
   }
 
-  /// Times an elementwise op of two operations an element, alone and shared out.
-  bool is_worth_a_region(std::size_t cost) const noexcept {
-    constexpr int kRepeats = 15;
-    constexpr double kBetter = 0.85;
+  /// An elementwise op of two operations an element: its time shared out, of that alone.
+  double ratio_of_region(std::size_t cost, float* values) const noexcept {
+    constexpr int kRepeats = 25;
     struct Work {
       const KernelTable& kernels;
       std::size_t threads, width;
-      float values[kMaxElements];
+      float* values;
       static void run(void* self, std::size_t index) noexcept {
         Work& work = *static_cast<Work*>(self);
         const std::size_t begin = work.width * index / work.threads, end = work.width * (index + 1) / work.threads;
         work.kernels.scale_row(1, work.values + begin, work.values + begin, end - begin);
       }
-    } work = {kernels_, 1, std::min(cost / 2, kMaxElements), {}};
+    } work = {kernels_, 1, std::min(cost / 2, kMaxElements), values};
     double alone[kRepeats], shared[kRepeats];
-    int wins = 0;
     for (int i = 0; i < kRepeats; ++i) {
       work.threads = 1;
       auto begin = Clock::now();
@@ -84,9 +86,8 @@ class Tuner {
       begin = Clock::now();
       context_.run(work.threads, &Work::run, &work);
       shared[i] = seconds_since(begin);
-      wins += shared[i] < alone[i] ? 1 : 0;
     }
-    return wins >= kRepeats * 3 / 4 && median(shared, kRepeats) < kBetter * median(alone, kRepeats);
+    return median(shared, kRepeats) / std::max(median(alone, kRepeats), 1e-9);
   }
 
   /// Passes over other groups of the weight each time, on all threads, the distances in turns.
