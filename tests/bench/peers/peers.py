@@ -27,13 +27,14 @@ import report
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 
-# The package, and how it is compiled here, if it is: with clang, since gcc 12's build of ggml dies on machines with AMX. (Attention over
-# quantized caches, which nothing here has, takes ik_llama.cpp's compiler an hour.)
+# The package, and how it is compiled here, if it is. (Attention over quantized caches, which nothing here has, takes ik_llama.cpp's compiler an hour.)
 PEERS = {
     "llama.cpp": ("llama-cpp-python==0.3.36", "-DGGML_NATIVE=ON"),
     "ik": ("ik-llama-cpp-python==0.1.5", "-DGGML_NATIVE=ON -DGGML_IQK_FA_ALL_QUANTS=OFF"),
     "openvino": ("openvino-genai==2026.4.1.0", None),
 }
+# In this order: gcc 12's build of ggml dies on machines with AMX, and clang 14 cannot compile ik_llama.cpp for AVX-512. Last, the wheel as it is.
+COMPILERS = [("clang", "clang++"), ("gcc", "g++"), None]
 
 # Name: file, and how it is made: (what, from or type).
 MODELS = {
@@ -84,19 +85,21 @@ def install(peer, env):
     mark = env / peer / "installed"
     if mark.exists():
         return True
-    how = dict(os.environ)
-    if flags:
-        how.update(CC="clang", CXX="clang++", CMAKE_ARGS=flags)
-        say(f"building {package} with clang; this takes minutes")
-    try:
-        checked([sys.executable, "-m", "venv", env / peer])
-        source = ["--no-binary", package.split("==")[0]] if flags else []
-        checked([python_of(peer, env), "-m", "pip", "install", "--quiet", *source, package], env=how)
-    except subprocess.CalledProcessError as error:
-        say(f"{peer} cannot be installed: {error}")
-        return False
-    mark.write_text(package + "\n")
-    return True
+    checked([sys.executable, "-m", "venv", env / peer])
+    for compilers in COMPILERS if flags else [None]:
+        how, source = dict(os.environ), []
+        if compilers:
+            how.update(CC=compilers[0], CXX=compilers[1], CMAKE_ARGS=flags)
+            source = ["--no-binary", package.split("==")[0]]
+            say(f"building {package} with {compilers[0]}; this takes minutes")
+        try:
+            checked([python_of(peer, env), "-m", "pip", "install", "--quiet", *source, package], env=how)
+        except subprocess.CalledProcessError as error:
+            say(f"{peer} cannot be installed: {error}")
+            continue
+        mark.write_text(package + (f", {compilers[0]} for this processor" if compilers else ", wheel") + "\n")
+        return True
+    return False
 
 
 def compile_tool(name, env, *flags):
@@ -260,7 +263,7 @@ def measure(args):
         "command": shlex.join(["tests/bench/peers/peers.py", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "corbel": subprocess.run([args.corbel, "--version"], capture_output=True, text=True).stdout.strip(),
-        "peers": {peer: PEERS[peer][0] for peer in args.peers},
+        "peers": {peer: (args.env / peer / "installed").read_text().strip() or PEERS[peer][0] for peer in args.peers},
         "threads": args.threads,
         "rows": args.rows,
         "before": machine(),
