@@ -155,12 +155,6 @@ CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   const __m256 first = _mm256_load_ps(table), second = _mm256_load_ps(table + 8);
   return {look_up_8(first, second, codes.lo), look_up_8(first, second, codes.hi)};
 }
-CORBEL_CPU_INLINE std::int32_t sum_lanes(Ints v) {
-  const __m256i eight = _mm256_add_epi32(v.lo, v.hi);
-  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
-}
 CORBEL_CPU_INLINE std::int32_t max_lanes(Ints v) {
   const __m256i eight = _mm256_max_epi32(v.lo, v.hi);
   const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
@@ -174,11 +168,20 @@ CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) {
 CORBEL_CPU_INLINE Ints bits(Floats x) { return {_mm256_castps_si256(x.lo), _mm256_castps_si256(x.hi)}; }
 CORBEL_CPU_INLINE Floats from_bits(Ints x) { return {_mm256_castsi256_ps(x.lo), _mm256_castsi256_ps(x.hi)}; }
 CORBEL_CPU_INLINE Floats to_floats(Ints x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
-CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
+CORBEL_CPU_INLINE __m128i to_int8(Ints v) {
   // Packing works within 128-bit halves: 0-3, 8-11 | 4-7, 12-15.
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.lo, v.hi), 0xd8);
-  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+CORBEL_CPU_INLINE void store_codes_and_sums(std::int8_t* p, Ints a, Ints b, std::int32_t (&sums)[2]) {
+  const __m256i codes = _mm256_set_m128i(to_int8(b), to_int8(a));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), codes);
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+  const __m256i four = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  const __m256i two = _mm256_add_epi32(four, _mm256_shuffle_epi32(four, 0x4e));
+  const __m256i one = _mm256_add_epi32(two, _mm256_shuffle_epi32(two, 0xb1));
+  sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(one));
+  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(one, 1));
 }
 
 // ---- 16-bit floats

@@ -123,12 +123,6 @@ CORBEL_CPU_INLINE Ints load_i8(const void* p) {
 CORBEL_CPU_INLINE Floats look_up_floats(const float* table, Ints codes) {
   return {_mm512_permutexvar_ps(codes.v, _mm512_load_ps(table))};
 }
-CORBEL_CPU_INLINE std::int32_t sum_lanes(Ints v) {
-  const __m256i eight = _mm256_add_epi32(_mm512_castsi512_si256(v.v), _mm512_extracti64x4_epi64(v.v, 1));
-  const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
-}
 CORBEL_CPU_INLINE std::int32_t max_lanes(Ints v) {
   const __m256i eight = _mm256_max_epi32(_mm512_castsi512_si256(v.v), _mm512_extracti64x4_epi64(v.v, 1));
   const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
@@ -139,8 +133,14 @@ CORBEL_CPU_INLINE void store_int(std::int32_t* p, Ints v) { _mm512_storeu_si512(
 CORBEL_CPU_INLINE Ints bits(Floats x) { return {_mm512_castps_si512(x.v)}; }
 CORBEL_CPU_INLINE Floats from_bits(Ints x) { return {_mm512_castsi512_ps(x.v)}; }
 CORBEL_CPU_INLINE Floats to_floats(Ints x) { return {_mm512_cvtepi32_ps(x.v)}; }
-CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v.v));
+CORBEL_CPU_INLINE void store_codes_and_sums(std::int8_t* p, Ints a, Ints b, std::int32_t (&sums)[2]) {
+  const __m256i codes = _mm256_set_m128i(_mm512_cvtepi32_epi8(b.v), _mm512_cvtepi32_epi8(a.v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), codes);
+  const __m256i four = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), codes);
+  const __m256i two = _mm256_add_epi32(four, _mm256_shuffle_epi32(four, 0x4e));
+  const __m256i one = _mm256_add_epi32(two, _mm256_shuffle_epi32(two, 0xb1));
+  sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(one));
+  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(one, 1));
 }
 
 // ---- 16-bit floats

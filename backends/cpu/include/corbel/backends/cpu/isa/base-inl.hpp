@@ -181,11 +181,14 @@ CORBEL_CPU_INLINE Floats to_floats(Ints x) {
   return {__builtin_convertvector(x.a, Float4), __builtin_convertvector(x.b, Float4),
           __builtin_convertvector(x.c, Float4), __builtin_convertvector(x.d, Float4)};
 }
-/// The low bytes of 16 integers within [-128, 127].
-CORBEL_CPU_INLINE void store_int8(std::int8_t* p, Ints v) {
-  std::int32_t lanes[16];
-  store_int(lanes, v);
-  for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(lanes[i]);
+/// The low bytes of 32 integers within [-128, 127], and what the first and the last 16 of them add up to.
+CORBEL_CPU_INLINE void store_codes_and_sums(std::int8_t* p, Ints a, Ints b, std::int32_t (&sums)[2]) {
+  std::int32_t lanes[32];
+  store_int(lanes, a);
+  store_int(lanes + 16, b);
+  for (int i = 0; i < 32; ++i) p[i] = static_cast<std::int8_t>(lanes[i]);
+  sums[0] = sum_lanes(a);
+  sums[1] = sum_lanes(b);
 }
 
 // ---- 16-bit floats

@@ -31,11 +31,10 @@ inline void quantize_row(const float* x, std::size_t width, std::size_t group, f
     const Floats factor = broadcast(inverse);
     const Ints qa = sub(bits(add(mul(load(x + at), factor), shift)), bits(shift));
     const Ints qb = sub(bits(add(mul(load(x + at + 16), factor), shift)), bits(shift));
-    store_int8(out->codes, qa);
-    store_int8(out->codes + 16, qb);
+    std::int32_t of_codes[2];
+    store_codes_and_sums(out->codes, qa, qb, of_codes);
     // Of rows with a NaN or an infinity sums may be of any size: they wrap.
-    const std::uint32_t sums[2] = {static_cast<std::uint32_t>(sum_lanes(qa)),
-                                   static_cast<std::uint32_t>(sum_lanes(qb))};
+    const std::uint32_t sums[2] = {static_cast<std::uint32_t>(of_codes[0]), static_cast<std::uint32_t>(of_codes[1])};
     constexpr auto kFactor = static_cast<std::uint32_t>(kOffsetFactor);
     for (int half = 0; half < 2; ++half) {
       out->scaled_sums[half] = scale * static_cast<float>(static_cast<std::int32_t>(sums[half]));
