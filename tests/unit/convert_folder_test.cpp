@@ -333,6 +333,41 @@ std::vector<Checkpoint> there_and_back(const Work& work, const Context& context)
 
 }  // namespace
 
+TEST_CASE("convert: what config.json has besides goes along unread") {
+  const Context context;
+  const Work work;
+  write_folder(work / "hf", R"(,"initializer_range":0.02,"use_cache":true,"transformers_version":"5.0","own":[1,"x"],)"
+                            R"("temperature":0.5,"trust_remote_code":true,"auto_map":{"AutoModel":"code.Model"})");
+  const Checkpoint written = there_and_back(work, context)[2];
+  const corbel::json::Value* config = written.config();
+  REQUIRE(config->find("initializer_range") != nullptr);
+  CHECK(config->find("initializer_range")->as_double() == 0.02);
+  REQUIRE(config->find("use_cache") != nullptr);
+  CHECK(config->find("use_cache")->as_bool());
+  REQUIRE(config->find("own") != nullptr);
+  CHECK(corbel::json::write(*config->find("own")) == R"([1,"x"])");
+  REQUIRE(config->find("transformers_version") != nullptr);
+  for (const char* never : {"trust_remote_code", "auto_map", "temperature"}) CHECK(config->find(never) == nullptr);
+  // A file may say anything.
+  corbel::GgufWriter writer(3);
+  const Checkpoint source = Checkpoint::open(work / "m.gguf", context).value();
+  writer.metadata() = source.metadata();
+  for (const TensorInfo& tensor : source.tensors())
+    REQUIRE(writer.add_f32(tensor.name, tensor.shape, values_of(source, tensor.name)).ok());
+  for (const auto& [text, code] : {std::pair("{", Errc::kBadJson), std::pair("[1]", Errc::kOk),
+                                   std::pair(R"({"hidden_size":7,"auto_map":"x"})", Errc::kOk)}) {
+    CAPTURE(text);
+    writer.metadata().set("corbel.config", corbel::MetaValue::from_string(text));
+    const std::vector<std::byte> bytes = writer.to_bytes().value();
+    fs::remove_all(work / "any");
+    CHECK(convert(Checkpoint::from_memory(bytes, context, {}, "m").value(), work / "any").code() == code);
+    if (code != Errc::kOk) continue;
+    const Checkpoint any = Checkpoint::open(work / "any", context).value();
+    CHECK(any.config()->find("hidden_size")->as_uint() == 32);
+    CHECK(any.config()->find("auto_map") == nullptr);
+  }
+}
+
 TEST_CASE("convert: chat templates go with the model") {
   const Context context;
   const Work work;

@@ -30,18 +30,18 @@ struct ConvertOptions {
 /// Writes `checkpoint` to `path`: to a GGUF file where it ends with ".gguf", to a safetensors file where it ends with
 /// ".safetensors", else to a new folder as the Hugging Face Hub has it (endings of other files are refused). From a
 /// Hugging Face folder to GGUF, names, layouts and keys become those of the family's GGUF files, with the tokenizer,
-/// the chat templates and how the authors sample; from GGUF to a folder those of its folders, with config.json,
-/// tokenizer.json, the chat template and generation_config.json made from the keys (models/folder_layout.hpp), and
-/// other keys in `__metadata__` of the weights (texts as they are, others as JSON). Blocks that safetensors files do
-/// not have become float32. From GGUF to a safetensors file names stay and all keys go to `__metadata__`. A safetensors
-/// file alone cannot be loaded, since it has no config.json: say() names what is left behind. Reads and writes a few
-/// MiB at a time, and keeps a matrix or two where a family's folders store them turned or mixed. The output has its
-/// name, and replaces a file of that name, only when it is complete; nothing is left after a failure. Where a file's
-/// name is a symbolic link, the file that it leads to is replaced, or made, and the link stays. Errors:
-/// kInvalidArgument (the output is the input, by whatever name, a folder with files, a link in place of a folder, or
-/// has the ending of another kind of file), kIoOpen (also where a folder, a pipe or a device has the file's name),
-/// kUnsupported (a type that cannot be encoded, what the other container cannot say of the family, ...), those of
-/// reading and writing.
+/// the chat templates, how the authors sample, and what else config.json and `__metadata__` (general.*) say; from GGUF
+/// to a folder those of its folders, with config.json, tokenizer.json, the chat template and generation_config.json
+/// made from the keys (models/folder_layout.hpp), and other keys in `__metadata__` of the weights (texts as they are,
+/// others as JSON). Blocks that safetensors files do not have become float32. From GGUF to a safetensors file names
+/// stay and all keys go to `__metadata__`. A safetensors file alone cannot be loaded, since it has no config.json:
+/// say() names what is left behind. Reads and writes a few MiB at a time, and keeps a matrix or two where a family's
+/// folders store them turned or mixed. The output has its name, and replaces a file of that name, only when it is
+/// complete; nothing is left after a failure. Where a file's name is a symbolic link, the file that it leads to is
+/// replaced, or made, and the link stays. Errors: kInvalidArgument (the output is the input, by whatever name, a folder
+/// with files, a link in place of a folder, or has the ending of another kind of file), kIoOpen (also where a folder, a
+/// pipe or a device has the file's name), kUnsupported (a type that cannot be encoded, what the other container cannot
+/// say of the family, ...), those of reading and writing.
 CORBEL_API Status convert(const Checkpoint& checkpoint, const std::string& path, const ConvertOptions& options = {});
 
 }  // namespace models

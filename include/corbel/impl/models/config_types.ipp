@@ -194,6 +194,19 @@ void each_config_key(const Use& use) {
     for (const ConfigKeys& keys : kRopeTypes) each(keys, place);
 }
 
+/// Whether a member of config.json says nothing that is read of it, so that it can go along unread. What would run code
+/// or describe other parts never does, nor how to sample, which goes another way.
+inline bool is_unread_config(const json::Value::Member& member) {
+  if (member.second.is_object() || member.second.is_null()) return false;
+  for (const char* other : {"trust_remote_code", "auto_map", "_name_or_path", "temperature", "top_k", "top_p", "min_p",
+                            "do_sample", "repetition_penalty"}) {
+    if (member.first == other) return false;
+  }
+  bool known = false;
+  each_config_key([&](ConfigType, const std::string& path) { known = known || path == member.first; });
+  return !known;
+}
+
 /// kTypeMismatch names the JSON path. `place` stands before it.
 inline Status check_config_types(const json::Value& config, std::string_view place) {
   Status status;

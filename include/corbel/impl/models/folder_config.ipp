@@ -3,6 +3,7 @@
 
 #include <corbel/checkpoint/checkpoint.hpp>
 #include <corbel/checkpoint/json.hpp>
+#include <corbel/impl/models/config_types.ipp>
 #include <corbel/impl/models/layout_common.ipp>
 #include <corbel/models/architecture.hpp>
 #include <corbel/models/key_reader.hpp>
@@ -36,10 +37,21 @@ class FolderConfig {
     add_config();
     if (!keys_.ok()) return keys_.status();
     if (!status_.ok()) return status_;
+    CORBEL_RETURN_IF_ERROR(add_unread());
     return std::move(config_);
   }
 
  private:
+  // What the config.json that the file was made from had besides.
+  Status add_unread() {
+    CORBEL_ASSIGN_OR_RETURN(const std::string_view text, checkpoint_.metadata().get_string_or(kConfigKey, "{}"));
+    const Result<json::Value> rest = json::parse(text);
+    if (!rest.ok()) return rest.status().with_place(std::string("metadata key \"") + kConfigKey + "\"");
+    for (const json::Value::Member& member : rest->members())
+      if (is_unread_config(member) && config_.find(member.first) == nullptr) config_.members().push_back(member);
+    return {};
+  }
+
   bool has(const char* tensor) const noexcept { return checkpoint_.find_tensor(tensor) != nullptr; }
 
   // What the family calls a key of config.json: empty where it has none.

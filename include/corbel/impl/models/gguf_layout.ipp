@@ -6,6 +6,7 @@
 #include <corbel/checkpoint/gguf_writer.hpp>
 #include <corbel/detail/guard.hpp>
 #include <corbel/detail/utf8.hpp>
+#include <corbel/impl/models/config_types.ipp>
 #include <corbel/impl/models/layout_common.ipp>
 #include <corbel/models/build.hpp>
 #include <corbel/models/gguf_layout.hpp>
@@ -54,6 +55,7 @@ class LayoutPlanner {
     CORBEL_RETURN_IF_ERROR(add_chat_templates());
     CORBEL_RETURN_IF_ERROR(add_generation());
     CORBEL_RETURN_IF_ERROR(note_unused());
+    add_unread_config();
     return std::move(layout_);
   }
 
@@ -473,6 +475,15 @@ class LayoutPlanner {
     if (!read_.ok()) return;
     bias.part = reshape(pick_rows(reshape(bias.part, experts * 2 * width, 1), order), experts, width);
     add(block_ + name + ".bias", std::move(bias), {experts, width});
+  }
+
+  void add_unread_config() {
+    json::Value rest = json::Value::object();
+    if (const json::Value* config = checkpoint_.config(); config != nullptr) {
+      for (const json::Value::Member& member : config->members())
+        if (is_unread_config(member)) rest.members().push_back(member);
+    }
+    if (!rest.members().empty()) layout_.metadata.set(kConfigKey, MetaValue::from_string(json::write(rest)));
   }
 
   // A program names the first expert's tensors where each expert has its own.

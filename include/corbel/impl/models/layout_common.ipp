@@ -24,6 +24,9 @@ namespace detail {
 /// A GGUF key with the generation_config.json that the file was made from.
 inline constexpr const char* kGenerationKey = "corbel.tokenizer.generation_config";
 
+/// A GGUF key with what config.json had besides: members that no family reads.
+inline constexpr const char* kConfigKey = "corbel.config";
+
 /// A float32 as a person would have written it.
 inline double plain(float value) {
   const std::string digits = fmt::format("{}", value);
