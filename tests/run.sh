@@ -212,40 +212,42 @@ if wanted gcc-static && [[ -e build/release/tests/corbel_unit_tests ]]; then
   run_script tool 1800 tests/tool/run_tool_tests.sh build/release/bin/corbel
 fi
 
-# The other rows leave out what would say the same again and takes long: the whole reference runs on the real models (label slow), and:
+# The other rows neither build nor run what would say the same again and takes long: the whole reference runs on the real models, and:
 #   header-only  tests whose every file compiles the whole library anew are a few; the modes share their source
-#   asan, tsan   the checks of the tree (label hygiene), and but for --full the same models again and again (label repetitive); tsan runs what has
-#                more than one thread
-header_only_tests='hygiene|golden\.golden$'
+#   asan, tsan   the checks of the tree, and but for --full the same models again and again; tsan runs what has more than one thread
+header_only_tests='golden\.golden$'
 threaded_tests='unit\.(context|generate|conversation|model|cpu_linear|cpu_attention)$|golden\.(golden|bit_equality)$|fake_device'
-sanitized=(-LE 'slow|hygiene|repetitive')
-if [[ $full == 1 ]]; then sanitized=(-LE 'slow|hygiene'); fi
+slow_tests='golden\.(reference|memory)$'
+sanitized_skip="$slow_tests|^hygiene|golden\.bit_equality$"
+if [[ $full == 1 ]]; then sanitized_skip="$slow_tests|^hygiene"; fi
 
-if wanted clang-shared && build_row clang-shared clang build/clang -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
+if wanted clang-shared && build_row clang-shared clang build/clang "-DCORBEL_TEST_SKIP=$slow_tests" -DCORBEL_BUILD_TOOLS=OFF \
+  -DCORBEL_BUILD_EXAMPLES=OFF; then
   check_lines clang-shared-lines 300 build/clang/tests/corbel_consumer_main
-  run_ctest clang-shared build/clang -LE slow
+  run_ctest clang-shared build/clang
 fi
 
 if wanted header-only && build_row header-only header-only build/header-only "-DCORBEL_TEST_FILTER=$header_only_tests" \
   -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
   check_lines header-only-lines 300 build/header-only/tests/corbel_consumer_main
-  run_ctest header-only build/header-only -LE slow
+  run_ctest header-only build/header-only
 fi
 
 if wanted vendored; then
   CXX=clang++ check_lines vendored 900 tests/package/vendored.sh build/vendored
 fi
 
-if wanted asan && build_row asan asan build/asan -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
+if wanted asan && build_row asan asan build/asan "-DCORBEL_TEST_SKIP=$sanitized_skip" -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
   # GCC 12's stack frames for this check are too little aligned for 64-byte vectors (its PR 110027).
   after_return=1
   if grep -qw avx512f /proc/cpuinfo; then after_return=0; fi
   ASAN_OPTIONS=detect_stack_use_after_return=$after_return:strict_string_checks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    run_ctest asan build/asan "${sanitized[@]}"
+    run_ctest asan build/asan
 fi
 
-if wanted tsan && build_row tsan tsan build/tsan "-DCORBEL_TEST_FILTER=$threaded_tests" -DCORBEL_BUILD_TOOLS=OFF; then
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan build/tsan "${sanitized[@]}"
+if wanted tsan && build_row tsan tsan build/tsan "-DCORBEL_TEST_FILTER=$threaded_tests" "-DCORBEL_TEST_SKIP=$sanitized_skip" \
+  -DCORBEL_BUILD_TOOLS=OFF; then
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan build/tsan
   TSAN_OPTIONS=halt_on_error=1 check tsan-embed_in_app 900 build/tsan/bin/embed_in_app "${models[0]}"
 fi
 
