@@ -156,6 +156,18 @@ check "a full disk behind a short output: the reason" grep -q "No space left" "$
 : > "$work/x.jinja"
 fails 1 '""' "a file without a name" render "$work/x.jinja" --conversation ""
 
+# --- packed cache ------------------------------------------------------------------------------------------------------
+
+echo "[1, 2, 3]" > "$work/packed.json"
+succeeds "logits without a packed cache" logits "$tiny" --ids "$work/packed.json" --out "$work/plain.logits"
+for pass in first second; do
+  succeeds "--packed-cache, $pass load" logits "$tiny" --ids "$work/packed.json" --packed-cache "$work/packed" --out "$work/packed.logits"
+  check "--packed-cache, $pass load: the same bits" cmp "$work/plain.logits" "$work/packed.logits"
+done
+check "--packed-cache: one file of weights" test "$(ls "$work/packed" | grep -c 'packed$')" == 1
+succeeds "--packed-cache that cannot be written: a note" logits "$tiny" --ids "$work/packed.json" --packed-cache "$work/packed.json" --out "$work/packed.logits"
+check "--packed-cache that cannot be written: the note" grep -q "packed cache: .* is not written" "$work/err"
+
 # --- inspect -----------------------------------------------------------------------------------------------------------
 
 succeeds "inspect" inspect "$tiny" --plan 256 --program
@@ -170,6 +182,7 @@ output_has "inspect: backend" "^backend +[a-z]+: "
 output_has "inspect: plan" "^  kv_cache +[1-9][0-9]*"
 output_has "inspect: program before" "^program before the passes: [0-9]+ ops"
 output_has "inspect: program after" "^program after the passes: [0-9]+ ops"
+output_has "inspect: what is tuned" "^speed: prefetch [0-9]+ bytes ahead \\(.*\\), regions from [0-9]+ operations on \\(.*\\)$"
 succeeds "inspect --json" inspect "$tiny" --plan 256 --program --json
 output_has "inspect --json" '"summary":.*"family":"llama".*"tensors":.*"plan":.*"total":.*"program":'
 succeeds "inspect --tensor" inspect "$tiny" --tensor output_norm.weight --out "$work/norm"
