@@ -46,10 +46,10 @@ class Tuner {
     return times[count / 2];
   }
 
-  /// More than the fixed value only where that much work, shared out, is clearly later than on one thread; less only
+  /// More than the fixed value only where that much work, shared out, takes twice as long as on one thread; less only
   /// where half as much is done in not much more than half the time.
   std::size_t region_cost(std::size_t fixed) const noexcept {
-    constexpr double kLoses = 1.15, kPays = 0.65;
+    constexpr double kLoses = 2.0, kPays = 0.6;
     if (context_.concurrency() == 1) return fixed;
     const Result<Allocation> memory = context_.allocate(kMaxElements * sizeof(float), "measuring speed");
     if (!memory.ok()) return fixed;
