@@ -220,8 +220,8 @@ TEST_CASE("stalls buy times without workers, longer ones from stall to stall, an
 
   region(microseconds(20), microseconds(4000));
   CHECK(backoff.alone(now));
-  CHECK(backoff.alone(now + microseconds(15999)));
-  CHECK_FALSE(backoff.alone(now + microseconds(16000)));
+  CHECK(backoff.alone(now + microseconds(31999)));
+  CHECK_FALSE(backoff.alone(now + microseconds(32000)));
 
   // A core that is always taken: after some stalls next to nothing of the time is waited for.
   microseconds waited{0};
@@ -238,8 +238,8 @@ TEST_CASE("stalls buy times without workers, longer ones from stall to stall, an
   now += StallBackoff::kLongest;
   for (int i = 0; i < 200000; ++i) region(microseconds(50), microseconds(2));
   region(microseconds(20), microseconds(1000));
-  CHECK(backoff.alone(now + microseconds(3999)));
-  CHECK_FALSE(backoff.alone(now + microseconds(4000)));
+  CHECK(backoff.alone(now + microseconds(7999)));
+  CHECK_FALSE(backoff.alone(now + microseconds(8000)));
 }
 
 TEST_CASE("the threads have names, block all signals and compute in the default environment") {

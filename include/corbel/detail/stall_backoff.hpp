@@ -23,7 +23,8 @@ class StallBackoff {
   /// task of another may be as long.
   static constexpr Duration kShortest = std::chrono::microseconds(400);
   static constexpr int kOwnTimes = 2;
-  static constexpr int kFirstFactor = 4;  ///< times the wait
+  static constexpr int kFirstFactor = 8;  ///< times the wait
+  static constexpr int kGrowth = 4;       ///< from stall to stall
   static constexpr Duration kLongest = std::chrono::milliseconds(500);
 
   /// Whether a region that begins now runs without workers.
@@ -33,7 +34,7 @@ class StallBackoff {
   void joined(Time begin, Time done, Time end) noexcept {
     const Duration wait = end - done;
     if (wait >= kShortest && wait >= kOwnTimes * (done - begin)) {
-      length_ = std::min(std::max(kFirstFactor * wait, 2 * length_), kLongest);
+      length_ = std::min(std::max(kFirstFactor * wait, kGrowth * length_), kLongest);
       until_ = quiet_since_ = end + length_;
     } else if (length_ != Duration{} && end - quiet_since_ >= 2 * length_) {
       length_ = length_ < kShortest ? Duration{} : length_ / 2;

@@ -262,7 +262,7 @@ def plot(result):
 def document(result, plot_name):
     return f"""# Performance
 
-Corbel's cpu backend beside its peers on the same files. This page is made by `tests/bench/peers/report.py --doc` from one run of
+Corbel's cpu backend beside its peers on the same files. This page is made by `tests/bench/peers/report.py --doc` from runs of
 [tests/bench/peers](../tests/bench/peers/README.md), which also says what each row measures; it is not edited by hand.
 
 ![Tokens per second of Corbel and its peers]({plot_name})
