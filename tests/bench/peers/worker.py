@@ -39,9 +39,9 @@ def forget_peak():
 
 
 class Llama:
-    """llama.cpp and ik_llama.cpp through their C functions."""
+    """llama.cpp and ik_llama.cpp through their C functions; `params` replaces defaults of the context."""
 
-    def __init__(self, engine, path, args):
+    def __init__(self, engine, path, args, **params):
         import numpy
 
         self.as_array = numpy.ctypeslib.as_array
@@ -53,6 +53,7 @@ class Llama:
             self.silent = api.llama_log_callback(lambda level, text, user: None)
             api.llama_log_set(self.silent, ctypes.c_void_p(0))
         self.api, self.path, self.args, self.ik = api, path, args, engine == "ik"
+        self.params = params
         api.llama_backend_init()
 
     def load(self):
@@ -73,6 +74,8 @@ class Llama:
             params.flash_attn = True
         else:
             params.swa_full = False
+        for name, value in self.params.items():
+            setattr(params, name, value)
         self.context = api.llama_init_from_model(self.model, params)
         if not self.context:
             raise RuntimeError("no context for this model")
