@@ -4,6 +4,7 @@
     tests/bench/peers/accuracy.py                              the whole set: an hour
     tests/bench/peers/accuracy.py --models smollm2-q4_1        one file
     tests/bench/peers/accuracy.py --models some.gguf --text some.txt
+    tests/bench/peers/accuracy.py --doc docs/accuracy.md       measures nothing: the page of the documentation from the last result
 
 README.md beside this file says what is measured, and how.
 """
@@ -283,9 +284,28 @@ def markdown(result):
         "",
         f"{result['date']}, {machine['cpu']} ({', '.join(machine['flags'])}), {result['corbel']}, {result['peer']}; tiles of AMX"
         f" {'in software' if result['emulated'] else 'of the CPU'}; text: {', '.join(result['text'])}; windows of {result['window']}"
-        f" tokens. Made by `{result['command']}`.",
+        f" tokens.",
     ]
     return "\n".join(lines) + "\n"
+
+
+PAGE = """# Accuracy
+
+How far the levels of Corbel's backend `cpu`, and llama.cpp, are from Corbel's backend `ref` (sums in double, keys and values in float32) on the same
+files and token ids. KL is the Kullback-Leibler divergence of the next token's distribution from that of `ref`, per position; "of llama.cpp's" is the
+ratio of the means with its standard error. The limits, for every file and level: a mean KL of at most {kl} times llama.cpp's as it is by default,
+and a perplexity no further from that of `ref` than llama.cpp's and {points} % more. What is behind the figures is in [numerics](concepts/numerics.md#close-not-equal),
+the protocol in [the README of the peers](../tests/bench/peers/README.md#accuracy). This page is made by
+
+    tests/bench/peers/accuracy.py --windows {windows}
+    tests/bench/peers/accuracy.py --doc docs/accuracy.md
+
+{table}"""
+
+
+def page(result):
+    windows = max((model["windows"] for model in result["models"].values()), default=0)
+    return PAGE.format(kl=result["limits"]["mean_kl_ratio"], points=result["limits"]["perplexity_points"], windows=windows, table=markdown(result))
 
 
 def main():
@@ -302,10 +322,14 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="keep the logits of `ref` here for the next run (empty it when `ref` changes)")
     parser.add_argument("--add", action="store_true", help="keep the other files of OUT.json")
     parser.add_argument("--out", type=pathlib.Path, help="where OUT.json and OUT.md go (default: ENV/accuracy)")
+    parser.add_argument("--doc", type=pathlib.Path, help="write this page from OUT.json, and measure nothing")
     args = parser.parse_args()
     args.env, args.model_folder = args.env.resolve(), args.model_folder.resolve()
     args.out = args.out or args.env / "accuracy"
     args.text = args.text or default_text()
+    if args.doc:
+        args.doc.write_text(page(json.loads(args.out.with_suffix(".json").read_text())))
+        return
     if not args.corbel.is_file():
         sys.exit(f"{args.corbel} is missing: build the preset `release`")
     for name in args.models:
