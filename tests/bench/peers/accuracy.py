@@ -294,8 +294,12 @@ PAGE = """# Accuracy
 How far the levels of Corbel's backend `cpu`, and llama.cpp, are from Corbel's backend `ref` (sums in double, keys and values in float32) on the same
 files and token ids. KL is the Kullback-Leibler divergence of the next token's distribution from that of `ref`, per position; "of llama.cpp's" is the
 ratio of the means with its standard error. The limits, for every file and level: a mean KL of at most {kl} times llama.cpp's as it is by default,
-and a perplexity no further from that of `ref` than llama.cpp's and {points} % more. What is behind the figures is in [numerics](concepts/numerics.md#close-not-equal),
-the protocol in [the README of the peers](../tests/bench/peers/README.md#accuracy). This page is made by
+and a perplexity no further from that of `ref` than llama.cpp's and {points} % more. What is behind the figures is in
+[numerics](concepts/numerics.md#close-not-equal), the protocol in [the README of the peers](../tests/bench/peers/README.md#accuracy).
+
+Chance has a part in these figures: llama.cpp's two rows differ in attention alone, and their difference shows how much other roundings of the same
+size move the figures of so short a text. The error of a ratio does not know of what positions of one window share, so that it is rather too small.
+Level amx is that of prompts; its generated tokens have the bits of avx512. This page is made by
 
     tests/bench/peers/accuracy.py --windows {windows}
     tests/bench/peers/accuracy.py --doc docs/accuracy.md
