@@ -301,7 +301,7 @@ Chance has a part in these figures: llama.cpp's two rows differ in attention alo
 size move the figures of so short a text. The error of a ratio does not know of what positions of one window share, so that it is rather too small.
 Level amx is that of prompts; its generated tokens have the bits of avx512. This page is made by
 
-    tests/bench/peers/accuracy.py --windows {windows}
+    tests/bench/peers/accuracy.py --windows {windows} --models {models}
     tests/bench/peers/accuracy.py --doc docs/accuracy.md
 
 {table}"""
@@ -309,7 +309,7 @@ Level amx is that of prompts; its generated tokens have the bits of avx512. This
 
 def page(result):
     windows = max((model["windows"] for model in result["models"].values()), default=0)
-    return PAGE.format(kl=result["limits"]["mean_kl_ratio"], points=result["limits"]["perplexity_points"], windows=windows, table=markdown(result))
+    return PAGE.format(kl=result["limits"]["mean_kl_ratio"], points=result["limits"]["perplexity_points"], windows=windows, models=" ".join(result["models"]), table=markdown(result))
 
 
 def main():
