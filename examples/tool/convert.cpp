@@ -43,7 +43,6 @@ void catch_stops() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
-  signal(SIGXFSZ, SIG_IGN);  // a file too large is then an error of the write
 }
 
 void run(const Options& options) {

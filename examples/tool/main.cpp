@@ -1,5 +1,6 @@
 // The program `corbel`: results on stdout, all else on stderr; exit code 0, 1 (the work failed) or 2 (wrong usage).
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <iostream>
@@ -74,6 +75,7 @@ void open_standard_streams() {
 
 int main(int argc, char** argv) {
   open_standard_streams();
+  signal(SIGXFSZ, SIG_IGN);  // a file too large is then an error of the write
   try {
     return run(argc, argv);
   } catch (const tool::UsageError& error) {

@@ -165,6 +165,14 @@ for pass in first second; do
   check "--packed-cache, $pass load: the same bits" cmp "$work/plain.logits" "$work/packed.logits"
 done
 check "--packed-cache: one file of weights" test "$(ls "$work/packed" | grep -c 'packed$')" == 1
+kept=$(ls "$work/packed"/*.packed)
+cp "$kept" "$work/elsewhere"
+rm "$kept"
+echo mine > "$work/mine"
+ln -s "$work/mine" "$kept"
+succeeds "--packed-cache: a link in place of the file" logits "$tiny" --ids "$work/packed.json" --packed-cache "$work/packed" --out "$work/packed.logits"
+check "--packed-cache: what a link leads to is left alone" grep -qx mine "$work/mine"
+check "--packed-cache: the link is replaced" cmp "$kept" "$work/elsewhere"
 succeeds "--packed-cache that cannot be written: a note" logits "$tiny" --ids "$work/packed.json" --packed-cache "$work/packed.json" --out "$work/packed.logits"
 check "--packed-cache that cannot be written: the note" grep -q "packed cache: .* is not written" "$work/err"
 

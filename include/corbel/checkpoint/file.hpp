@@ -103,11 +103,12 @@ Status read_exactly(const FileReader& reader, std::uint64_t offset, std::span<st
 
 /// A file that appears under its name only when it is complete: bytes go to "<path>.part" (".part1" and so on where
 /// there is such a file), which commit() renames and the destructor removes. A symbolic link is followed: the file that
-/// it leads to is replaced, or made. kIoOpen (also where a folder, a pipe or a device has the name), kIoWrite,
-/// kNoSpace.
+/// it leads to is replaced, or made; kReplace: the link itself is replaced. kIoOpen (also where a folder, a pipe or a
+/// device has the name), kIoWrite, kNoSpace. The process's limit of file sizes is an error like a full disk.
 class OutputFile {
  public:
-  static Result<OutputFile> create(const std::string& name);
+  enum class Links : std::uint8_t { kFollow, kReplace };
+  static Result<OutputFile> create(const std::string& name, Links links = Links::kFollow);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
   ~OutputFile();

@@ -10,6 +10,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +23,10 @@ namespace detail {
 // The common errors in words: strerror depends on the locale.
 inline std::string errno_text(int error) {
   switch (error) {
+    case EFBIG:
+      return "larger than files may be here";
+    case EEXIST:
+      return "is there already and no folder";
     case ENOENT:
       return "no such file";
     case ENOTDIR:
@@ -286,9 +292,13 @@ inline Result<std::string> resolve_output(std::string path) {
   }
 }
 
-CORBEL_INLINE Result<OutputFile> OutputFile::create(const std::string& name) {
+CORBEL_INLINE Result<OutputFile> OutputFile::create(const std::string& name, Links links) {
   if (name.find('\0') != std::string::npos) return Status(Errc::kIoOpen, "cannot write: the path has a NUL character");
-  CORBEL_ASSIGN_OR_RETURN(const std::string path, resolve_output(name));
+  std::string path = name;
+  struct ::stat info = {};
+  if (links == Links::kFollow || ::lstat(name.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) {
+    CORBEL_ASSIGN_OR_RETURN(path, resolve_output(name));
+  }
   // A file of that name is somebody else's, and so is what a link of that name leads to.
   for (int attempt = 0;; ++attempt) {
     std::string part = path + ".part" + (attempt == 0 ? "" : std::to_string(attempt));
@@ -307,7 +317,38 @@ CORBEL_INLINE OutputFile::~OutputFile() {
   ::unlink(part_.c_str());
 }
 
+/// In its life a write of this thread beyond the process's limit of file sizes is EFBIG alone, without SIGXFSZ, which
+/// ends programs.
+class NoFileSizeSignal {
+ public:
+  NoFileSizeSignal() noexcept {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    was_pending_ = pending();
+    blocked_ = pthread_sigmask(SIG_BLOCK, &signal_, &before_) == 0;
+  }
+  ~NoFileSizeSignal() {
+    const int error = errno;
+    int number = 0;
+    if (blocked_ && !was_pending_ && pending()) sigwait(&signal_, &number);
+    if (blocked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
+  }
+  NoFileSizeSignal(const NoFileSizeSignal&) = delete;
+  NoFileSizeSignal& operator=(const NoFileSizeSignal&) = delete;
+
+ private:
+  static bool pending() noexcept {
+    sigset_t all;
+    return sigpending(&all) == 0 && sigismember(&all, SIGXFSZ) == 1;
+  }
+  sigset_t signal_, before_;
+  bool was_pending_ = false;
+  bool blocked_ = false;
+};
+
 CORBEL_INLINE Status OutputFile::write(std::span<const std::byte> bytes) {
+  const NoFileSizeSignal no_signal;
   while (!bytes.empty()) {
     const ssize_t done = ::write(descriptor_, bytes.data(), std::min(bytes.size(), std::size_t{1} << 30));
     if (done < 0 && errno == EINTR) continue;
