@@ -361,6 +361,8 @@ TEST_CASE("config.json outside its domain is refused with its key", "[malformed]
       {"C14", "tie_word_embeddings", false, Errc::kMissingTensor, "lm_head.weight"},
       {"C14", "tie_word_embeddings", 1, Errc::kTypeMismatch, "tie_word_embeddings"},
       {"", "hidden_act", "wave", Errc::kUnsupported, "wave"},
+      {"", "is_causal", false, Errc::kUnsupported, "is_causal"},
+      {"", "use_bidirectional_attention", true, Errc::kUnsupported, "use_bidirectional_attention"},
       {"", "num_local_experts", 4, Errc::kMissingKey, "num_experts_per_tok"},
       {"", "num_local_experts", 1u << 20, Errc::kLimitExceeded, "num_local_experts"},
       {"", "max_position_embeddings", 0, Errc::kBadValue, "max_position_embeddings"},

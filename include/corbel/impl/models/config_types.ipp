@@ -120,8 +120,8 @@ inline constexpr ConfigKeys kConfigTypes[] = {
      "tie_word_embeddings attention_bias mlp_bias qkv_bias use_qkv_bias use_bias bias no_bias attention_out_bias "
      "use_sliding_window norm_topk_prob use_parallel_residual parallel_attn new_decoder_architecture multi_query alibi "
      "scale_attn_weights scale_attn_by_inverse_layer_idx apply_residual_connection_post_layernorm qk_layernorm "
-     "use_qk_norm use_bidirectional_attention rope_interleave is_encoder_decoder attn_config.alibi attn_config.qk_ln "
-     "attn_config.prefix_lm"},
+     "use_qk_norm use_bidirectional_attention is_causal rope_interleave is_encoder_decoder attn_config.alibi "
+     "attn_config.qk_ln attn_config.prefix_lm"},
     {ConfigType::kText,
      "model_type hidden_act hidden_activation activation_function activation scoring_func topk_method torch_dtype "
      "dtype"},

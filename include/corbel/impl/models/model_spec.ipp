@@ -187,6 +187,8 @@ class SpecReader {
       if (read_.flag_or("use_bidirectional_attention", false))
         return read_.fail(Errc::kUnsupported,
                           fmt::format("{}: true is not supported", read_.name_of("use_bidirectional_attention")));
+      if (!read_.flag_or("is_causal", true))
+        return read_.fail(Errc::kUnsupported, fmt::format("{}: false is not supported", read_.name_of("is_causal")));
       spec_.scale_by_layer = read_.flag_or("scale_attn_by_inverse_layer_idx", false);
       spec_.residual_after_norm = read_.flag_or("apply_residual_connection_post_layernorm", false);
     }
