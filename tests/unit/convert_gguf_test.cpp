@@ -143,6 +143,50 @@ TEST_CASE("convert: what a folder cannot hold is refused, and what is not used i
   CHECK(Checkpoint::open(work / "folder", context)->find_tensor("model.layers.1.self_attn.q_proj.weight") != nullptr);
 }
 
+TEST_CASE("convert: tokenizer documents and templates that nobody can read are left out of a folder, with a note") {
+  const Context context;
+  const Work work;
+  const std::string tokenizer = R"({"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}})";
+  const std::string whole = "{}", not_utf8 = "\xff\xfe";
+  struct Case {
+    std::string tokenizer, config, special, chat_template, said;
+  };
+  const std::vector<Case> cases = {
+      {tokenizer, whole, whole, "plain", ""},
+      {"{", whole, whole, "plain", "the tokenizer is left out"},
+      {"null", whole, whole, "plain", "the tokenizer is left out"},
+      {tokenizer, "{", whole, "plain", "the tokenizer is left out"},
+      {tokenizer, "[]", whole, "plain", "the tokenizer is left out"},
+      {tokenizer, R"({"bos_token":5})", whole, "plain", "the tokenizer is left out"},
+      {tokenizer, whole, "[]", "plain", "the tokenizer is left out"},
+      {tokenizer, whole, whole, not_utf8, "is left out: it is no UTF-8"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.tokenizer, each.config, each.special);
+    corbel::GgufWriter writer = corbel_test::TinyModel().writer();
+    corbel::Metadata& metadata = writer.metadata();
+    metadata.set("tokenizer.huggingface.json", corbel::MetaValue::from_string(each.tokenizer));
+    metadata.set("corbel.tokenizer.config", corbel::MetaValue::from_string(each.config));
+    metadata.set("corbel.tokenizer.special_tokens_map", corbel::MetaValue::from_string(each.special));
+    metadata.set("tokenizer.chat_template", corbel::MetaValue::from_string(each.chat_template));
+    const std::vector<std::byte> bytes = writer.to_bytes().value();
+    std::string said;
+    corbel::models::ConvertOptions options;
+    options.say = [&](std::string_view line) { said += line; };
+    fs::remove_all(work / "folder");
+    REQUIRE(convert(Checkpoint::from_memory(bytes, context, {}, "m.gguf").value(), work / "folder", options).ok());
+    if (each.said.empty()) {
+      CHECK(said.find("left out") == std::string::npos);
+    } else {
+      CHECK(said.find(each.said) != std::string::npos);
+    }
+    const bool readable = each.said.find("tokenizer") == std::string::npos;
+    CHECK(fs::exists(work / "folder/tokenizer.json") == readable);
+    CHECK(fs::exists(work / "folder/tokenizer_config.json") == readable);
+    CHECK(fs::exists(work / "folder/chat_template.jinja") == (each.chat_template == "plain"));
+  }
+}
+
 TEST_CASE("convert: a folder comes back from GGUF with its own names and values") {
   const Context context;
   const Work work;

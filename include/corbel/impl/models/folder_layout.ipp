@@ -467,9 +467,14 @@ class FolderPlanner {
     CORBEL_ASSIGN_OR_RETURN(const std::vector<NamedTemplate> templates, read_chat_templates(checkpoint_));
     for (const auto& [name, source] : templates) {
       constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-      if (name == corbel::detail::kDefaultTemplate) {
+      constexpr std::size_t kLongestName = 200;
+      if (!corbel::detail::is_utf8(source)) {
+        layout_.notes.push_back("the chat template \"" + corbel::detail::printable(name, 64) +
+                                "\" is left out: it is no UTF-8");
+      } else if (name == corbel::detail::kDefaultTemplate) {
         layout_.documents.emplace_back("chat_template.jinja", source);
-      } else if (!name.empty() && name.find_first_not_of(kLetters) == std::string::npos) {
+      } else if (!name.empty() && name.size() <= kLongestName &&
+                 name.find_first_not_of(kLetters) == std::string::npos) {
         layout_.documents.emplace_back("additional_chat_templates/" + name + ".jinja", source);
       } else {
         layout_.notes.push_back("the chat template \"" + corbel::detail::printable(name, 64) + "\" is left out");

@@ -67,7 +67,8 @@ class TokenizerDocumentWriter {
     return out;
   }
 
-  // What the file was made from.
+  // What the file was made from. Documents that Corbel has no code for are others' to read; those that nobody can read
+  // are not written.
   Result<std::vector<std::pair<std::string, std::string>>> kept_documents() const {
     std::vector<std::pair<std::string, std::string>> documents;
     for (const auto& [key, name] : {std::pair("tokenizer.huggingface.json", "tokenizer.json"),
@@ -76,6 +77,15 @@ class TokenizerDocumentWriter {
       CORBEL_ASSIGN_OR_RETURN(const std::string_view text, metadata_.get_string_or(key, ""));
       if (!text.empty()) documents.emplace_back(name, text);
     }
+    TokenizerDocuments texts;
+    for (const auto& [name, text] : documents) {
+      (name == "tokenizer.json"          ? texts.tokenizer_json
+       : name == "tokenizer_config.json" ? texts.tokenizer_config
+                                         : texts.special_tokens_map) = text;
+    }
+    const auto read = text::PipelineModel::from_documents(texts);
+    if (!read.ok() && read.status().code() != Errc::kUnsupported)
+      return read.status().with_place("metadata key \"tokenizer.huggingface.json\" and those with it");
     return documents;
   }
 
