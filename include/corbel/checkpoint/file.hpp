@@ -18,8 +18,8 @@
 
 CORBEL_NAMESPACE_BEGIN
 
-/// What tells one state of a file of the operating system from another without reading it: the system changes `changed_ns`
-/// with every write, and no program can set it back. All zeros: not known.
+/// What tells one state of a file of the operating system from another without reading it: the system changes
+/// `changed_ns` with every write, and no program can set it back. All zeros: not known.
 struct FileStamp {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;

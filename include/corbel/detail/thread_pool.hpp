@@ -198,7 +198,7 @@ class ThreadPool {
   alignas(64) std::atomic<bool> busy_{false};
   std::atomic<std::size_t> sleepers_{0};
   std::atomic<bool> stop_{false};
-  StallBackoff backoff_;      // this and the next three: owned by who holds busy_
+  StallBackoff backoff_;  // this and the next three: owned by who holds busy_
   bool start_tried_ = false;
   std::size_t num_started_ = 0;
   std::unique_ptr<Worker[]> workers_;

@@ -246,7 +246,8 @@ CORBEL_INLINE void PackedCache::write_seen() const {
   for (const FileStamp& stamp : all)
     if (!stamp.known() || std::max(stamp.changed_ns, stamp.modified_ns) > now - kSettled) return;
   const corbel::detail::Digest stored[2] = {content_, corbel::detail::digest(packed_file::raw(all))};
-  Result<corbel::detail::OutputFile> file = corbel::detail::OutputFile::create(path_ + ".seen", corbel::detail::OutputFile::Links::kReplace);
+  Result<corbel::detail::OutputFile> file =
+      corbel::detail::OutputFile::create(path_ + ".seen", corbel::detail::OutputFile::Links::kReplace);
   if (!file.ok() || !file->write(std::as_bytes(std::span(stored))).ok() || !file->write(packed_file::raw(all)).ok())
     return;
   static_cast<void>(file->commit());
@@ -430,7 +431,8 @@ CORBEL_INLINE Status PackedCache::write(const std::function<std::span<const std:
   header.header = corbel::detail::digest(packed_file::raw(header).first(sizeof header - sizeof header.header));
 
   CORBEL_RETURN_IF_ERROR(corbel::detail::make_folder(folder_));
-  CORBEL_ASSIGN_OR_RETURN(corbel::detail::OutputFile file, corbel::detail::OutputFile::create(path_, corbel::detail::OutputFile::Links::kReplace));
+  CORBEL_ASSIGN_OR_RETURN(corbel::detail::OutputFile file,
+                          corbel::detail::OutputFile::create(path_, corbel::detail::OutputFile::Links::kReplace));
   constexpr std::byte kZeros[packed_file::kDataAlignment] = {};
   CORBEL_RETURN_IF_ERROR(file.write(packed_file::raw(header)));
   CORBEL_RETURN_IF_ERROR(file.write(packed_file::raw(table)));

@@ -239,10 +239,10 @@ inline constexpr std::int32_t kOffsetFactor = -128;
 struct ActivationBlock {
   std::int8_t codes[kBlockColumns];
   float scale;
-  float scaled_sum;           ///< scale * sum of the codes
-  float scaled_sums[2];       ///< scale * sum of the codes, one per 16 columns
-  std::int32_t offset;        ///< kOffsetFactor * sum of the codes
-  std::int32_t offsets[2];    ///< kOffsetFactor * sum of the codes, one per 16 columns
+  float scaled_sum;         ///< scale * sum of the codes
+  float scaled_sums[2];     ///< scale * sum of the codes, one per 16 columns
+  std::int32_t offset;      ///< kOffsetFactor * sum of the codes
+  std::int32_t offsets[2];  ///< kOffsetFactor * sum of the codes, one per 16 columns
   std::int32_t padding;
 };
 static_assert(sizeof(ActivationBlock) == 64);

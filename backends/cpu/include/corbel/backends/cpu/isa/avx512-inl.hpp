@@ -8,8 +8,8 @@ struct Ints {
   __m512i v;
 };
 
-inline constexpr std::size_t kMaxRows = 8;   // an integer and a float accumulator each
-inline constexpr std::size_t kMaxSums = 16;  // float accumulators of attention
+inline constexpr std::size_t kMaxRows = 8;      // an integer and a float accumulator each
+inline constexpr std::size_t kMaxSums = 16;     // float accumulators of attention
 inline constexpr std::size_t kPanelGroups = 2;  // loads are what limits: each activation serves two
 inline constexpr std::size_t kPanelTileRows = 6;
 
@@ -188,9 +188,7 @@ CORBEL_CPU_INLINE Codes move_bits(Codes c) {
   // How many bits to shift is unsigned for clang.
   constexpr auto kDown = static_cast<unsigned>(kFrom > kTo ? kFrom - kTo : 0);
   constexpr auto kUp = static_cast<unsigned>(kFrom < kTo ? kTo - kFrom : 0);
-  const __m512i moved = kFrom > kTo   ? _mm512_srli_epi16(c.v, kDown)
-                        : kFrom < kTo ? _mm512_slli_epi16(c.v, kUp)
-                                      : c.v;
+  const __m512i moved = kFrom > kTo ? _mm512_srli_epi16(c.v, kDown) : kFrom < kTo ? _mm512_slli_epi16(c.v, kUp) : c.v;
   return {_mm512_and_si512(moved, _mm512_set1_epi8(kMask))};
 }
 CORBEL_CPU_INLINE Codes unite(Codes x, Codes y) { return {_mm512_or_si512(x.v, y.v)}; }

@@ -302,8 +302,8 @@ CORBEL_CPU_INLINE Int4 dot4(Int4 codes, Quad x) {
 
 template <int kMaxCode>
 CORBEL_CPU_INLINE void pin(Quad&, Dot<kMaxCode>&) {}
-/// Adds step kStep of kSteps. `offset` is kOffsetFactor times the sum of the activations; the zero point of the codes is
-/// 1 << kZeroShift, or 0 where kZeroShift is.
+/// Adds step kStep of kSteps. `offset` is kOffsetFactor times the sum of the activations; the zero point of the codes
+/// is 1 << kZeroShift, or 0 where kZeroShift is.
 template <int kMaxCode, int kZeroShift, int kStep, int kSteps>
 CORBEL_CPU_INLINE void dot_step(Dot<kMaxCode>& dot, Codes codes, Quad x, const std::int32_t*) {
   const Ints product = {dot4(codes.v.a, x), dot4(codes.v.b, x), dot4(codes.v.c, x), dot4(codes.v.d, x)};

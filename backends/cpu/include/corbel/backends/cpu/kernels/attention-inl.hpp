@@ -167,8 +167,8 @@ inline void weigh(Query* queries, std::size_t num_queries) noexcept {
   }
 }
 
-/// Where values of a tile are: subtiles[s] is a column of the first token of a subtile; tokens lie `stride` bytes apart,
-/// and 16 columns `step`. `next` are the values that will be read after these.
+/// Where values of a tile are: subtiles[s] is a column of the first token of a subtile; tokens lie `stride` bytes
+/// apart, and 16 columns `step`. `next` are the values that will be read after these.
 struct MixFrom {
   const std::byte* const* subtiles;
   const std::byte* const* next;
@@ -183,8 +183,8 @@ struct MixTo {
   std::int32_t end;
 };
 
-/// Adds the weighted values from byte `offset` on to kVectors * 16 outputs from `first` on; or, of a last vector, to the
-/// first `width` outputs.
+/// Adds the weighted values from byte `offset` on to kVectors * 16 outputs from `first` on; or, of a last vector, to
+/// the first `width` outputs.
 template <hal::KvType kType, std::size_t kRows, std::size_t kVectors>
 CORBEL_CPU_INLINE void mix_columns(const MixTo& to, const MixFrom& from, std::size_t offset, std::size_t first,
                                    std::size_t width) {
@@ -240,8 +240,7 @@ inline void mix_rows(const MixTo& to, const MixFrom& from, std::size_t first, st
   std::size_t d = 0, offset = 0;
   for (; d + 16 * kVectors <= width; d += 16 * kVectors, offset += kVectors * from.step)
     mix_columns<kType, kRows, kVectors>(to, from, offset, first + d, 16);
-  for (; d < width; d += 16, offset += from.step)
-    mix_columns<kType, kRows, 1>(to, from, offset, first + d, width - d);
+  for (; d < width; d += 16, offset += from.step) mix_columns<kType, kRows, 1>(to, from, offset, first + d, width - d);
 }
 
 /// Calls `function` with a constant of 1 to kMost that equals `count`.
@@ -274,8 +273,9 @@ inline void mix_group(Query* queries, std::size_t count, const MixFrom& from, st
     factors[i] = 1;
   }
   if (begin >= end) return;
-  with_constant<kMaxRows>(
-      count, [&](auto rows) { mix_rows<kType, rows()>({queries, factors, begin, end}, from, first, width); });
+  with_constant<kMaxRows>(count, [&](auto rows) {
+    mix_rows<kType, rows()>({queries, factors, begin, end}, from, first, width);
+  });
   for (std::size_t i = 0; i < count; ++i) {
     const float one = 1;
     if (queries[i].end > end) mix_rows<kType, 1>({queries + i, &one, end, queries[i].end}, from, first, width);
@@ -313,7 +313,8 @@ inline void score_tile(const AttentionArgs& a, const KvTile& tile, const KvTile&
   const Seen seen(queries + first, count);
   const std::int32_t from = seen.first_subtile();
   with_constant<kMaxRows>(count, [&](auto rows) {
-    score_rows<kType, rows(), 4>(a, tile.keys + from, next.keys + from, start, from, seen.end_subtile(), queries, first);
+    score_rows<kType, rows(), 4>(a, tile.keys + from, next.keys + from, start, from, seen.end_subtile(), queries,
+                                 first);
   });
 }
 

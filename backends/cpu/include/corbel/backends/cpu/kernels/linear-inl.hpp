@@ -293,8 +293,8 @@ CORBEL_CPU_INLINE Floats load_column(const std::byte* step, std::size_t i) {
   }
 }
 template <DType kType>
-inline constexpr std::size_t kStepBytes =
-    packed_format(kType).coded() ? packed_format(kType).record_bytes() : kGroupRows * plain_bytes(kType);
+inline constexpr std::size_t kStepBytes = packed_format(kType).coded() ? packed_format(kType).record_bytes()
+                                                                       : kGroupRows* plain_bytes(kType);
 
 /// A piece of kGroups groups for the rows [row, row + kRows), multiplied as float32.
 template <DType kType, std::size_t kRows, std::size_t kGroups>

@@ -1,6 +1,6 @@
-// Linear layers of many rows. What the arithmetic reads of some columns of a group is made once, a panel, and serves all
-// rows: codes of a byte each, scales as float32; or the weights as float32. The arithmetic and its order are those of
-// linear-inl.hpp.
+// Linear layers of many rows. What the arithmetic reads of some columns of a group is made once, a panel, and serves
+// all rows: codes of a byte each, scales as float32; or the weights as float32. The arithmetic and its order are those
+// of linear-inl.hpp.
 
 inline constexpr std::size_t kRowsForPanels = 3 * kMaxRows;
 
@@ -79,8 +79,7 @@ CORBEL_CPU_INLINE void expand_scales(const RecordReader<kType>& from, PanelBlock
   constexpr CodeFormat kFormat = panel_format(kType);
   if constexpr (kScale < kFormat.num_scales()) {
     store(to.factors[kScale], from.template scales<kScale>());
-    if constexpr (kFormat.has_minimum)
-      store(to.factors[kFormat.num_scales() + kScale], from.template minima<kScale>());
+    if constexpr (kFormat.has_minimum) store(to.factors[kFormat.num_scales() + kScale], from.template minima<kScale>());
     expand_scales<kType, kScale + 1>(from, to);
   }
 }
@@ -158,8 +157,7 @@ struct FloatPanel {
       for (std::size_t r = 0; r < kRows; ++r) {
         const Floats factor = broadcast(x[r][c]);
         CORBEL_CPU_UNROLL
-        for (std::size_t g = 0; g < kGroups; ++g)
-          totals[r * kGroups + g] = fma(w[g], factor, totals[r * kGroups + g]);
+        for (std::size_t g = 0; g < kGroups; ++g) totals[r * kGroups + g] = fma(w[g], factor, totals[r * kGroups + g]);
       }
     }
     store_sums<kRows, kGroups>(totals, sums, k + count == a.k, a, piece, row);
