@@ -62,15 +62,15 @@ class ThreadPool {
   /// The process was forked after the threads had started: this copy of the pool has none and must not be destroyed.
   bool lost_in_fork() const noexcept { return num_started_ > 0 && owner_ != getpid(); }
 
-  /// Calls task(argument, i) once for each i in [0, num_tasks) and returns true when all have returned; returns false
-  /// and does nothing while another thread's region (or the region that this call is nested in) uses the pool.
+  /// Calls task(argument, i) once for each i in [0, num_tasks) and returns true when all have returned. Returns false
+  /// and does nothing, so that the caller does it all by itself, while another thread's region (or the region that this
+  /// call is nested in) uses the pool, and for a while after a stall.
   bool try_run(std::size_t num_tasks, Task task, void* argument) noexcept {
     if (busy_.exchange(true, std::memory_order_acquire)) return false;
     const auto begin = std::chrono::steady_clock::now();
     if (backoff_.alone(begin)) {
-      for (std::size_t i = 0; i < num_tasks; ++i) task(argument, i);
       busy_.store(false, std::memory_order_release);
-      return true;
+      return false;
     }
     if (!start_tried_) start();
     region_ = {task, argument, num_tasks};
