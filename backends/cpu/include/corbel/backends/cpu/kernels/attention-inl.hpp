@@ -7,6 +7,10 @@
 // computed apart. Nothing depends on the block size or on the queries beside; of a tile only positions that the query
 // sees are used.
 
+/// Bytes of a number in the cache.
+template <hal::KvType kType>
+inline constexpr std::size_t kKvBytes = kType == hal::KvType::kF32 ? 4 : 2;
+
 template <hal::KvType kType>
 CORBEL_CPU_INLINE Floats load_kv(const std::byte* p) {
   if constexpr (kType == hal::KvType::kF32) return load(reinterpret_cast<const float*>(p));
@@ -15,9 +19,8 @@ CORBEL_CPU_INLINE Floats load_kv(const std::byte* p) {
 }
 template <hal::KvType kType>
 CORBEL_CPU_INLINE Floats load_kv_part(const std::byte* p, std::size_t n) {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
   std::byte lanes[64] = {};
-  __builtin_memcpy(lanes, p, n * kBytes);
+  __builtin_memcpy(lanes, p, n * kKvBytes<kType>);
   return load_kv<kType>(lanes);
 }
 
@@ -32,6 +35,10 @@ struct Softmax {
   float maximum = -__builtin_inff();
   float sum = 0;
 };
+
+/// The subtiles of a tile that the positions [begin, end) of it lie in.
+CORBEL_CPU_INLINE std::int32_t first_subtile(std::int32_t begin) { return begin / kSubtileTokens; }
+CORBEL_CPU_INLINE std::int32_t end_subtile(std::int32_t end) { return (end + kSubtileTokens - 1) / kSubtileTokens; }
 
 /// One query, in the chunk at hand.
 struct Query {
@@ -67,7 +74,6 @@ template <hal::KvType kType, std::size_t kRows, std::size_t kSubtiles>
 CORBEL_CPU_INLINE void score_subtiles(const AttentionArgs& a, const std::byte* const* keys,
                                       const std::byte* const* next, std::int32_t start, std::int32_t s, Query* queries,
                                       const float* q, std::size_t q_stride) {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
   Floats scores[kRows * kSubtiles];
   CORBEL_CPU_UNROLL
   for (std::size_t i = 0; i < kRows * kSubtiles; ++i) scores[i] = zero();
@@ -75,8 +81,8 @@ CORBEL_CPU_INLINE void score_subtiles(const AttentionArgs& a, const std::byte* c
     Floats k[kSubtiles];
     CORBEL_CPU_UNROLL
     for (std::size_t i = 0; i < kSubtiles; ++i) {
-      k[i] = load_kv<kType>(keys[i] + d * 16 * kBytes);
-      __builtin_prefetch(next[i] + d * 16 * kBytes);
+      k[i] = load_kv<kType>(keys[i] + d * 16 * kKvBytes<kType>);
+      __builtin_prefetch(next[i] + d * 16 * kKvBytes<kType>);
     }
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
@@ -137,8 +143,7 @@ inline void weigh(Query* queries, std::size_t num_queries) noexcept {
     const Query& query = queries[i];
     before[i] = maxima[i] = query.seen.maximum;
     if (query.begin >= query.end) continue;
-    const std::int32_t first = query.begin / kSubtileTokens;
-    const std::int32_t end = (query.end + kSubtileTokens - 1) / kSubtileTokens;
+    const std::int32_t first = first_subtile(query.begin), end = end_subtile(query.end);
     float* w = queries[i].weights;
     // Positions outside [begin, end) get a weight of 0, whatever bits the cache holds there.
     for (std::int32_t t = first * kSubtileTokens; t < query.begin; ++t) w[t] = -__builtin_inff();
@@ -152,8 +157,7 @@ inline void weigh(Query* queries, std::size_t num_queries) noexcept {
   for (std::size_t i = 0; i < num_queries; ++i) {
     Query& query = queries[i];
     if (query.begin >= query.end) continue;
-    const std::int32_t first = query.begin / kSubtileTokens;
-    const std::int32_t end = (query.end + kSubtileTokens - 1) / kSubtileTokens;
+    const std::int32_t first = first_subtile(query.begin), end = end_subtile(query.end);
     float* w = query.weights;
     const Floats maximum = broadcast(maxima[i]);
     Floats sum = zero();
@@ -301,8 +305,6 @@ struct Seen {
       end = queries[i].end > end ? queries[i].end : end;
     }
   }
-  std::int32_t first_subtile() const noexcept { return begin / kSubtileTokens; }
-  std::int32_t end_subtile() const noexcept { return (end + kSubtileTokens - 1) / kSubtileTokens; }
 };
 
 // ---- a group of queries: keys and values are read where they are
@@ -311,9 +313,9 @@ template <hal::KvType kType>
 inline void score_tile(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start,
                        Query* queries, std::size_t first, std::size_t count) noexcept {
   const Seen seen(queries + first, count);
-  const std::int32_t from = seen.first_subtile();
+  const std::int32_t from = first_subtile(seen.begin);
   with_constant<kMaxRows>(count, [&](auto rows) {
-    score_rows<kType, rows(), 4>(a, tile.keys + from, next.keys + from, start, from, seen.end_subtile(), queries,
+    score_rows<kType, rows(), 4>(a, tile.keys + from, next.keys + from, start, from, end_subtile(seen.end), queries,
                                  first);
   });
 }
@@ -321,8 +323,8 @@ inline void score_tile(const AttentionArgs& a, const KvTile& tile, const KvTile&
 template <hal::KvType kType>
 inline void mix_tile(const AttentionArgs& a, const KvTile& tile, const KvTile& next, Query* queries,
                      std::size_t count) noexcept {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
-  mix_group<kType>(queries, count, {tile.values, next.values, a.value_dim * kBytes, 16 * kBytes}, 0, a.value_dim);
+  mix_group<kType>(queries, count, {tile.values, next.values, a.value_dim * kKvBytes<kType>, 16 * kKvBytes<kType>}, 0,
+                   a.value_dim);
 }
 
 // ---- some groups: what they read is turned into float32 once for all of them
@@ -336,24 +338,23 @@ inline constexpr std::size_t kMaxWideColumns = 256;
 template <hal::KvType kType>
 inline void score_wide(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t start,
                        Query* queries, std::size_t num_queries) noexcept {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
   constexpr auto kStep = static_cast<std::int32_t>(kWideSubtiles);
   alignas(64) float columns[kWideSubtiles][kMaxWideColumns * kSubtileTokens];
   const std::byte* keys[kWideSubtiles];
   for (std::size_t i = 0; i < kWideSubtiles; ++i) keys[i] = reinterpret_cast<const std::byte*>(columns[i]);
   const Seen all(queries, num_queries);
-  for (std::int32_t s = all.first_subtile(); s < all.end_subtile(); s += kStep) {
-    const std::int32_t end = s + kStep < all.end_subtile() ? s + kStep : all.end_subtile();
+  for (std::int32_t s = first_subtile(all.begin); s < end_subtile(all.end); s += kStep) {
+    const std::int32_t end = s + kStep < end_subtile(all.end) ? s + kStep : end_subtile(all.end);
     for (std::int32_t i = s; i < end; ++i) {
       for (std::size_t d = 0; d < a.head_dim; ++d) {
-        store(columns[i - s] + d * kSubtileTokens, load_kv<kType>(tile.keys[i] + d * kSubtileTokens * kBytes));
-        __builtin_prefetch(next.keys[i] + d * kSubtileTokens * kBytes);
+        store(columns[i - s] + d * kSubtileTokens, load_kv<kType>(tile.keys[i] + d * kSubtileTokens * kKvBytes<kType>));
+        __builtin_prefetch(next.keys[i] + d * kSubtileTokens * kKvBytes<kType>);
       }
     }
     each_group(num_queries, [&](std::size_t first, std::size_t count) {
       const Seen seen(queries + first, count);
-      const std::int32_t from = seen.first_subtile() > s ? seen.first_subtile() : s;
-      const std::int32_t to = seen.end_subtile() < end ? seen.end_subtile() : end;
+      const std::int32_t from = first_subtile(seen.begin) > s ? first_subtile(seen.begin) : s;
+      const std::int32_t to = end_subtile(seen.end) < end ? end_subtile(seen.end) : end;
       if (from >= to) return;
       with_constant<kMaxRows>(count, [&](auto rows) {
         score_rows<hal::KvType::kF32, rows(), kWideSubtiles>(a, keys + (from - s), keys + (from - s), start, from, to,
@@ -367,19 +368,18 @@ inline void score_wide(const AttentionArgs& a, const KvTile& tile, const KvTile&
 template <hal::KvType kType>
 CORBEL_CPU_INLINE void copy_values(const AttentionArgs& a, const KvTile& tile, const KvTile& next, std::int32_t s,
                                    std::size_t first, std::size_t n, float* to) {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
   if (a.values != nullptr) {
-    const std::size_t stride = a.value_dim * kBytes;
-    const std::byte* from = tile.values[s] + first * kBytes;
+    const std::size_t stride = a.value_dim * kKvBytes<kType>;
+    const std::byte* from = tile.values[s] + first * kKvBytes<kType>;
     for (std::size_t t = 0; t < kSubtileTokens; ++t, from += stride) {
       store(to + t * 16, n == 16 ? load_kv<kType>(from) : load_kv_part<kType>(from, n));
-      __builtin_prefetch(next.values[s] + t * stride + first * kBytes);
+      __builtin_prefetch(next.values[s] + t * stride + first * kKvBytes<kType>);
     }
   } else {  // the first columns of the keys
     Floats rows[16];
     CORBEL_CPU_UNROLL
     for (std::size_t i = 0; i < 16; ++i)
-      rows[i] = load_kv<kType>(tile.keys[s] + (first + (i < n ? i : n - 1)) * 16 * kBytes);
+      rows[i] = load_kv<kType>(tile.keys[s] + (first + (i < n ? i : n - 1)) * 16 * kKvBytes<kType>);
     store_transposed(to, rows);
   }
 }
@@ -399,7 +399,7 @@ inline void mix_wide(const AttentionArgs& a, const KvTile& tile, const KvTile& n
     const std::size_t width = a.value_dim - d < kColumns ? a.value_dim - d : kColumns;
     for (std::size_t i = 0; i * 16 < width; ++i) {
       const std::size_t n = width - i * 16 < 16 ? width - i * 16 : 16;
-      for (std::int32_t s = all.first_subtile(); s < all.end_subtile(); ++s)
+      for (std::int32_t s = first_subtile(all.begin); s < end_subtile(all.end); ++s)
         copy_values<kType>(a, tile, next, s, d + i * 16, n, columns[i] + s * kSubtileTokens * 16);
     }
     each_group(num_queries, [&](std::size_t first, std::size_t count) {
@@ -417,15 +417,15 @@ CORBEL_CPU_INLINE void clear(float* p, std::size_t count) {
 /// The tile that begins at `start`, as far as the positions up to `last` go; subtiles beyond are the last one.
 template <hal::KvType kType>
 CORBEL_CPU_INLINE KvTile find_tile(const AttentionArgs& a, std::int32_t start, std::int32_t last) {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
   KvTile tile;
   for (std::int32_t s = 0; s < kTileTokens / kSubtileTokens; ++s) {
     const std::int32_t wanted = start + s * kSubtileTokens;
     const auto position = static_cast<std::size_t>(wanted <= last ? wanted : last / kSubtileTokens * kSubtileTokens);
     const std::size_t token = position % a.block_tokens;
     const auto block = static_cast<std::size_t>(a.table[position / a.block_tokens].block);
-    tile.keys[s] = a.keys + block * a.block_bytes + token * a.head_dim * kBytes;
-    tile.values[s] = a.values == nullptr ? nullptr : a.values + block * a.block_bytes + token * a.value_dim * kBytes;
+    tile.keys[s] = a.keys + block * a.block_bytes + token * a.head_dim * kKvBytes<kType>;
+    tile.values[s] =
+        a.values == nullptr ? nullptr : a.values + block * a.block_bytes + token * a.value_dim * kKvBytes<kType>;
   }
   return tile;
 }
@@ -581,21 +581,22 @@ CORBEL_CPU_INLINE void round_kv(const float* in, std::size_t n, std::byte* out) 
 
 template <hal::KvType kType>
 inline void kv_append(const KvAppendArgs& a) noexcept {
-  constexpr std::size_t kBytes = kType == hal::KvType::kF32 ? 4 : 2;
   const std::size_t subtile = a.token / kSubtileTokens, lane = a.token % kSubtileTokens;
   for (std::size_t head = 0; head < a.kv_heads; ++head) {
     const float* k = a.k + head * a.head_dim;
-    std::byte* key = a.keys + ((head * a.block_tokens + subtile * kSubtileTokens) * a.head_dim + lane) * kBytes;
+    std::byte* key =
+        a.keys + ((head * a.block_tokens + subtile * kSubtileTokens) * a.head_dim + lane) * kKvBytes<kType>;
     for (std::size_t d = 0; d < a.head_dim; d += 16) {
       const std::size_t n = a.head_dim - d < 16 ? a.head_dim - d : 16;
-      std::byte piece[16 * kBytes];
+      std::byte piece[16 * kKvBytes<kType>];
       round_kv<kType>(k + d, n, piece);
-      for (std::size_t i = 0; i < n; ++i) __builtin_memcpy(key + (d + i) * 16 * kBytes, piece + i * kBytes, kBytes);
+      for (std::size_t i = 0; i < n; ++i)
+        __builtin_memcpy(key + (d + i) * 16 * kKvBytes<kType>, piece + i * kKvBytes<kType>, kKvBytes<kType>);
     }
     if (a.v == nullptr) continue;
     const float* v = a.v + head * a.value_dim;
-    std::byte* value = a.values + (head * a.block_tokens + a.token) * a.value_dim * kBytes;
+    std::byte* value = a.values + (head * a.block_tokens + a.token) * a.value_dim * kKvBytes<kType>;
     for (std::size_t d = 0; d < a.value_dim; d += 16)
-      round_kv<kType>(v + d, a.value_dim - d < 16 ? a.value_dim - d : 16, value + d * kBytes);
+      round_kv<kType>(v + d, a.value_dim - d < 16 ? a.value_dim - d : 16, value + d * kKvBytes<kType>);
   }
 }

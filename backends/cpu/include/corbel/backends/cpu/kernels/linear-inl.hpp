@@ -72,6 +72,16 @@ struct CodeFormat {
   constexpr std::size_t num_scales() const noexcept { return kBlockColumns / scale_columns; }
 };
 
+/// Of the columns that share scale number kScale.
+template <CodeFormat kFormat, std::size_t kScale>
+CORBEL_CPU_INLINE const std::int32_t* offset_of(const ActivationBlock& block) {
+  return kFormat.num_scales() == 1 ? &block.offset : &block.offsets[kScale];
+}
+template <CodeFormat kFormat, std::size_t kScale>
+CORBEL_CPU_INLINE float scaled_sum_of(const ActivationBlock& block) {
+  return kFormat.num_scales() == 1 ? block.scaled_sum : block.scaled_sums[kScale];
+}
+
 /// Reads a record.
 template <DType kType>
 struct RecordReader {
@@ -111,7 +121,7 @@ CORBEL_CPU_INLINE void dot_steps(const Reader (&weights)[kGroups], const TileRow
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
       Quad quad = load_quad(x.at[r]->codes + 4 * kQuad);
-      const std::int32_t* offset = kFormat.num_scales() == 1 ? &x.at[r]->offset : &x.at[r]->offsets[kScale];
+      const std::int32_t* offset = offset_of<kFormat, kScale>(*x.at[r]);
       CORBEL_CPU_UNROLL
       for (std::size_t g = 0; g < kGroups; ++g) {
         dot_step<kFormat.max_code, kFormat.zero_shift, kStep, kSteps>(dots[r * kGroups + g], codes[g], quad, offset);
@@ -134,7 +144,7 @@ CORBEL_CPU_INLINE void add_scaled_dots(const Reader (&weights)[kGroups], const T
   for (std::size_t g = 0; g < kGroups; ++g) scales[g] = weights[g].template scales<kScale>();
   CORBEL_CPU_UNROLL
   for (std::size_t r = 0; r < kRows; ++r) {
-    const std::int32_t* offset = kFormat.num_scales() == 1 ? &x.at[r]->offset : &x.at[r]->offsets[kScale];
+    const std::int32_t* offset = offset_of<kFormat, kScale>(*x.at[r]);
     const Floats scale = broadcast(x.at[r]->scale);
     CORBEL_CPU_UNROLL
     for (std::size_t g = 0; g < kGroups; ++g) {
@@ -149,7 +159,7 @@ CORBEL_CPU_INLINE void add_scaled_dots(const Reader (&weights)[kGroups], const T
     for (std::size_t g = 0; g < kGroups; ++g) minima[g] = weights[g].template minima<kScale>();
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) {
-      const Floats sum = broadcast(kFormat.num_scales() == 1 ? x.at[r]->scaled_sum : x.at[r]->scaled_sums[kScale]);
+      const Floats sum = broadcast(scaled_sum_of<kFormat, kScale>(*x.at[r]));
       CORBEL_CPU_UNROLL
       for (std::size_t g = 0; g < kGroups; ++g) sums[r * kGroups + g] = fma(minima[g], sum, sums[r * kGroups + g]);
     }
