@@ -3,14 +3,14 @@
 #
 #   tests/run.sh               everything that fits in an hour of CI on two cores
 #   tests/run.sh --full        all of it: the whole reference runs, and the digest over compilers, optimisation and mode
-#   tests/run.sh --row NAME    one row: gcc-static clang-shared header-only vendored asan tsan fuzz compile package aarch64
+#   tests/run.sh --row NAME    one row: gcc-static clang-shared header-only vendored aarch64 asan tsan fuzz compile package
 #
 # CORBEL_TEST_DATA: folder of reference data that is not part of the tree; CORBEL_TEST_MODELS: folder of the real models (default build/models, fetched
 # from PyPI). What is not there is skipped by name and counted. Logs are in build/logs.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-all_rows=(gcc-static clang-shared header-only vendored asan tsan fuzz compile package aarch64)
+all_rows=(gcc-static clang-shared header-only vendored aarch64 asan tsan fuzz compile package)
 rows=("${all_rows[@]}")
 full=0
 while [[ $# -gt 0 ]]; do
@@ -61,6 +61,16 @@ check() {
   failed=$((failed + 1))
   failures+=("$name")
   return 1
+}
+
+# count_check NAME PROCESS: counts a check that was started in the background.
+count_check() {
+  if wait "$2"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    failures+=("$1")
+  fi
 }
 
 # count_skips LOG PATTERN: counts and shows the lines "SKIPPED: ..." of a log, with PATTERN before them or not.
@@ -234,9 +244,21 @@ if wanted header-only && build_row header-only header-only build/header-only "-D
   run_ctest header-only build/header-only
 fi
 
+# These two compile the whole library in one file each, so they go side by side.
+beside=()
 if wanted vendored; then
-  CXX=clang++ check_lines vendored 900 tests/package/vendored.sh build/vendored
+  CXX=clang++ check_lines vendored 900 tests/package/vendored.sh build/vendored &
+  beside+=("vendored $!")
 fi
+if wanted aarch64; then
+  if command -v aarch64-linux-gnu-g++ > /dev/null && command -v qemu-aarch64 > /dev/null; then
+    check_lines aarch64 2400 tests/package/aarch64.sh build/aarch64 &
+    beside+=("aarch64 $!")
+  else
+    skip aarch64 "no cross compiler or no qemu-user"
+  fi
+fi
+for row in "${beside[@]}"; do count_check $row; done
 
 if wanted asan && build_row asan asan build/asan "-DCORBEL_TEST_SKIP=$sanitized_skip" -DCORBEL_BUILD_TOOLS=OFF -DCORBEL_BUILD_EXAMPLES=OFF; then
   # GCC 12's stack frames for this check are too little aligned for 64-byte vectors (its PR 110027).
@@ -267,14 +289,6 @@ if wanted package; then
   run_script package 2400 tests/package/run.sh build/release build/package "${models[@]}"
   # Built by another compiler than the library was.
   CXX=clang++ run_script examples 1800 tests/tool/run_example_tests.sh build/package/prefix build/examples
-fi
-
-if wanted aarch64; then
-  if command -v aarch64-linux-gnu-g++ > /dev/null && command -v qemu-aarch64 > /dev/null; then
-    check_lines aarch64 2400 tests/package/aarch64.sh build/aarch64
-  else
-    skip aarch64 "no cross compiler or no qemu-user"
-  fi
 fi
 
 if [[ $full == 1 ]] && wanted vendored; then

@@ -24,8 +24,9 @@ for name in this other; do
       -o "$work/$name/$(basename "$source").o" &
     pids+=($!)
   done
-  for pid in "${pids[@]}"; do wait "$pid"; done
-  pids=()
+done
+for pid in "${pids[@]}"; do wait "$pid"; done
+for name in this other; do
   "$cxx" -shared "$work/$name/consumer.o" "$work/$name/plugin.o" -lfmt -pthread -Wl,--version-script="$work/exports" -o "$work/$name.so"
 done
 "$cxx" -std=c++20 -O1 "$root/tests/package/two_versions/host.cpp" -ldl -pthread -o "$work/host"
