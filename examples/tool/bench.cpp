@@ -24,6 +24,7 @@ struct Options {
   std::uint32_t gen = 128;
   std::uint32_t depth = 0;
   std::uint32_t batch = 1;
+  std::uint32_t chunk = 512;
   std::uint32_t repeat = 5;
   bool json = false;
 };
@@ -135,7 +136,7 @@ int run_on(const corbel::Model<B>& model, const Options& options, Clock::time_po
   const auto cache = corbel::KVCache<B>::create(
                          model, {.max_tokens = static_cast<std::uint32_t>(rounded), .type = kv_type(options.run)})
                          .value();
-  auto batch = corbel::Batch<B>::create(cache, {.max_rows = std::max(512u, options.batch),
+  auto batch = corbel::Batch<B>::create(cache, {.max_rows = std::max(options.chunk, options.batch),
                                                 .max_wanted = options.batch,
                                                 .max_sequences = options.batch})
                    .value();
@@ -145,7 +146,7 @@ int run_on(const corbel::Model<B>& model, const Options& options, Clock::time_po
   const std::vector<corbel::TokenId> ids = made_up_ids(std::max<std::size_t>(num_ids, 1), model.spec().vocab);
   const std::span<const corbel::TokenId> all = std::span(ids).first(num_ids);
 
-  forward_last<B>(batch, sequences[0], std::span(ids).first(1), 512, corbel::Role::kPrompt);
+  forward_last<B>(batch, sequences[0], std::span(ids).first(1), options.chunk, corbel::Role::kPrompt);
   figures.first_token_ms = seconds_since(begin) * 1e3;
   figures.first_token_resident = resident_bytes();
   figures.first_token_peak = process_bytes("VmHWM:");
@@ -153,7 +154,7 @@ int run_on(const corbel::Model<B>& model, const Options& options, Clock::time_po
   {
     // One untimed pass, with two steps of all sequences.
     const std::span<const corbel::TokenId> warm_up = all.first(std::min<std::size_t>(all.size(), 512));
-    if (!warm_up.empty()) forward_last<B>(batch, sequences[0], warm_up, 512, corbel::Role::kPrompt);
+    if (!warm_up.empty()) forward_last<B>(batch, sequences[0], warm_up, options.chunk, corbel::Role::kPrompt);
     std::vector<corbel::TokenId> next(sequences.size(), ids.front());
     decode<B>(batch, sequences, next, std::min(options.gen, 2u));
     ProgressBar bar("bench");
@@ -224,6 +225,7 @@ void add_bench(CLI::App& app, Action& action) {
   number("--gen", options->gen, "Tokens to generate", 0);
   number("--depth", options->depth, "Tokens that are in the cache before the prompt", 0);
   number("--batch", options->batch, "Sequences that decode together", 1);
+  number("--chunk", options->chunk, "Tokens of a prompt in one run, which need memory", 1);
   number("--repeat", options->repeat, "Repetitions; the median counts", 1);
   verb->add_flag("--json", options->json, "For machines");
 }

@@ -97,7 +97,7 @@ LOOPS = [
     Loops("linear on tiles", "amx", "linear_on_tiles<.*Hardware", ["tdpbf16ps"], [], 3, NONE),
     # AVX2 has 16 registers. The sums of 4 rows fill them, so codes and scales move; those of fewer rows where scales are nested. The numbers of the
     # types are those of DType: Q4_0, Q4_1, Q8_0.
-    Loops("Q4 and Q8, 1, 2 rows", "avx2", r"quantized_tile<\(\S*DType\)[347], [12]ul>", ["vpmaddubsw"], [], 6, NONE),
+    Loops("Q4 and Q8, 1, 2 rows", "avx2", r"quantized_tile<\(\S*DType\)[347], [12]ul, 1ul>", ["vpmaddubsw"], [], 6, NONE),
     Loops("linear, int8 dots", "avx2", "quantized_tile<", ["vpmaddubsw"], [], 30, {"GNU": 90, "Clang": 132}),
     Loops("linear, int8 panels", "avx2", "CodePanel<.*add_products<", ["vpmaddubsw"], [], 12, {"GNU": 88, "Clang": 132}),
     Loops("linear, floats", "avx2", "(plain_tile<|FloatPanel::add_products<)", ["vfmadd"], [], 15, {"GNU": 2, "Clang": 2}),

@@ -160,6 +160,8 @@ struct KernelTable {
   /// 127 steps, which have a scale of their own.
   void (*quantize_row)(const float* x, std::size_t width, std::size_t group, float step, ActivationBlock* out) noexcept;
   void (*linear[kNumDTypes])(const LinearArgs&) noexcept;
+  std::size_t rows_for_panels;  ///< calls of linear with fewer rows do without panels
+  std::size_t panel_groups;     ///< groups of a panel of quantized weights; fewer that are left over do without
   void (*attention[3])(const AttentionArgs&) noexcept;  // by KvType
   /// The same for the positions of the chunk that begins at or before `position`, as far as the rows see them, from
   /// `position` on; outputs are what join_chunks takes. Without sinks.

@@ -247,11 +247,22 @@ class Runner {
     return spec.window != 0 && end > spec.window ? end - spec.window : 0;
   }
 
-  /// Rows of `num_blocks` blocks that a task passes over at a time: they stay in a second-level cache beside the task's
-  /// weights.
-  static std::size_t rows_in_cache(std::size_t num_blocks) noexcept {
-    constexpr std::size_t kBytes = 384 << 10;
-    return std::clamp<std::size_t>(kBytes / (num_blocks * sizeof(ActivationBlock) + 1) / 16 * 16, 16, kLinearRows);
+  /// How many of `rows` rows of `num_blocks` blocks a task passes over at a time, all passes alike: they stay in a
+  /// second-level cache beside the task's weights, but are enough to be worth panels.
+  static std::size_t rows_at_once(std::size_t rows, std::size_t num_blocks) noexcept {
+    constexpr std::size_t kBytes = 384 << 10, kLeast = 48;
+    const std::size_t most =
+        std::clamp<std::size_t>(kBytes / (num_blocks * sizeof(ActivationBlock) + 1), kLeast, kLinearRows);
+    const std::size_t passes = std::max<std::size_t>((rows + most - 1) / most, 1);
+    return (rows + passes - 1) / passes;
+  }
+  /// How many groups of a weight a task of a linear should have a multiple of, where it passes over `rows` at a time.
+  std::size_t groups_together(std::size_t rows) const noexcept {
+    return rows >= kernels_.rows_for_panels ? kernels_.panel_groups : 1;
+  }
+  /// Weights are asked for ahead by the first pass over rows; the later ones find them in a cache.
+  std::size_t prefetch_distance(bool first_pass) const noexcept {
+    return first_pass ? tuning_.prefetch_distance : 0;
   }
   /// Into how many tasks a linear is divided that has `pieces` pieces of columns and `size` multiplications. A task has
   /// some microseconds' worth of them, and long enough a stretch of weights for the hardware prefetcher.

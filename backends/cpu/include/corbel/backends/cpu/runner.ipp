@@ -141,11 +141,14 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
   for (const CpuBackend::Weight::Segment& segment : w.segments())
     num_groups += static_cast<std::size_t>((segment.rows + kGroupRows - 1) / kGroupRows);
 
-  const std::size_t rows_at_once = rows_in_cache(num_blocks);
-  const std::size_t num_tasks = count_linear_tasks(in.rows * in.cols * num_groups * kGroupRows, num_groups);
+  const std::size_t step = rows_at_once(in.rows, num_blocks);
+  const std::size_t together = groups_together(step);
+  const std::size_t pieces = (num_groups + together - 1) / together;
+  const std::size_t num_tasks = count_linear_tasks(in.rows * in.cols * num_groups * kGroupRows, pieces);
   tasks(num_tasks, [&](std::size_t task) {
-    const std::size_t begin = num_groups * task / num_tasks, end = num_groups * (task + 1) / num_tasks;
-    for (std::size_t row = 0; row < in.rows; row += rows_at_once) {
+    const std::size_t begin = pieces * task / num_tasks * together;
+    const std::size_t end = std::min(pieces * (task + 1) / num_tasks * together, num_groups);
+    for (std::size_t row = 0; row < in.rows; row += step) {
       std::size_t first = 0;  // group of the segment's first row
       for (const CpuBackend::Weight::Segment& segment : w.segments()) {
         const auto rows = static_cast<std::size_t>(segment.rows);
@@ -167,9 +170,8 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
         args.out = out.row(row) + column;
         args.out_stride = out.stride;
         args.bias = bias == nullptr ? nullptr : bias + column;
-        args.num_rows = std::min(rows_at_once, in.rows - row);
-        // Rows after the first ones find the weights in a cache.
-        args.prefetch_distance = row == 0 ? tuning_.prefetch_distance : 0;
+        args.num_rows = std::min(step, in.rows - row);
+        args.prefetch_distance = prefetch_distance(row == 0);
         kernels_.linear[static_cast<std::size_t>(segment.dtype)](args);
       }
     }

@@ -42,16 +42,16 @@ CORBEL_INLINE void Runner::grouped_linear(const hal::Op& op) const noexcept {
   quantize_rows(op.in[0], w, blocks);
 
   const std::size_t in_cols = in.cols / op.groups, out_cols = out.cols / op.groups;
-  const std::size_t num_blocks = in_cols / kBlockColumns, pieces = (out_cols + kGroupRows - 1) / kGroupRows;
-  const std::size_t rows_at_once = rows_in_cache(num_blocks);
+  const std::size_t num_blocks = in_cols / kBlockColumns, step = rows_at_once(in.rows, num_blocks);
+  const std::size_t columns = groups_together(step) * kGroupRows, pieces = (out_cols + columns - 1) / columns;
   const std::size_t num_pieces = op.groups * pieces;
   const std::size_t num_tasks = count_linear_tasks(in.rows * in_cols * out.cols, num_pieces);
   tasks(num_tasks, [&](std::size_t task) {
     const std::size_t end = num_pieces * (task + 1) / num_tasks;
     for (std::size_t piece = num_pieces * task / num_tasks; piece < end;) {
       const std::size_t group = piece / pieces, from = piece % pieces, to = std::min(pieces, from + end - piece);
-      const std::size_t first = from * kGroupRows, last = std::min(to * kGroupRows, out_cols);
-      for (std::size_t row = 0; row < in.rows; row += rows_at_once) {
+      const std::size_t first = from * columns, last = std::min(to * columns, out_cols);
+      for (std::size_t row = 0; row < in.rows; row += step) {
         LinearArgs args;
         args.k = in_cols;
         args.x_blocks = blocks + (row * op.groups + group) * num_blocks;
@@ -60,7 +60,8 @@ CORBEL_INLINE void Runner::grouped_linear(const hal::Op& op) const noexcept {
         args.x_stride = in.stride;
         args.out = out.row(row) + group * out_cols + first;
         args.out_stride = out.stride;
-        args.num_rows = std::min(rows_at_once, in.rows - row);
+        args.num_rows = std::min(step, in.rows - row);
+        args.prefetch_distance = prefetch_distance(row == 0);
         linear_columns(w, group * out_cols + first, group * out_cols + last, args);
       }
       piece += to - from;
@@ -121,7 +122,8 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
   }
   const auto begin_of = [&](std::size_t bin) { return bin == 0 ? std::size_t{0} : std::size_t{ends[bin - 1]}; };
 
-  const std::size_t pieces = (out_cols + kGroupRows - 1) / kGroupRows;
+  const std::size_t columns = groups_together(in.rows * top_k / experts) * kGroupRows;
+  const std::size_t pieces = (out_cols + columns - 1) / columns;
   std::size_t total = 0, num_pieces = 0;
   for (std::size_t bin = 0; bin < bins; ++bin) {
     const std::size_t count = ends[bin] - begin_of(bin);
@@ -129,7 +131,6 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
     total += pieces * (count + kWeightCost);
     num_pieces += pieces;
   }
-  const std::size_t rows_at_once = rows_in_cache(num_blocks);
   const std::size_t num_tasks = count_linear_tasks(in.rows * out.cols * in_cols, num_pieces);
   const std::size_t tiled_rows = tiled_expert_rows(in_cols);
   const std::size_t scratch_bytes = tile_scratch_bytes(in_cols);
@@ -148,9 +149,9 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
       const std::size_t from = piece_from(begin), to = piece_from(end);
       start += pieces * cost;
       if (from >= to) continue;
-      const std::size_t first = from * kGroupRows, last = std::min(to * kGroupRows, out_cols);
+      const std::size_t first = from * columns, last = std::min(to * columns, out_cols);
       const bool on_tiles = tiled && bin % 2 == 0;
-      const std::size_t step = on_tiles ? tiled_rows : rows_at_once;
+      const std::size_t step = on_tiles ? tiled_rows : rows_at_once(count, num_blocks);
       for (std::size_t slot = 0; slot < count; slot += step) {
         LinearArgs args;
         args.k = in_cols;
@@ -160,6 +161,7 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
         args.rows = slots + first_slot + slot;
         args.bias = bias == nullptr ? nullptr : bias + e * out_cols + first;
         args.num_rows = std::min(step, count - slot);
+        args.prefetch_distance = prefetch_distance(slot == 0);
         if (!on_tiles) {
           linear_columns(w, e * out_cols + first, e * out_cols + last, args);
           continue;

@@ -96,7 +96,7 @@ CORBEL_INLINE void Runner::tiled_linear(const hal::Op& op, std::size_t groups) c
 
   const std::size_t pieces = (out_cols + kTilePanel - 1) / kTilePanel, num_pieces = groups * pieces;
   const std::size_t num_tasks = count_linear_tasks(in.rows * in_cols * out.cols, num_pieces);
-  const std::size_t rows_at_once = rows_in_cache(in_cols / kBlockColumns);
+  const std::size_t step = rows_at_once(num_others, in_cols / kBlockColumns);
   worker_tasks(num_tasks, [&](std::size_t task, std::size_t worker) {
     const std::size_t end = num_pieces * (task + 1) / num_tasks;
     for (std::size_t piece = num_pieces * task / num_tasks; piece < end;) {
@@ -117,9 +117,10 @@ CORBEL_INLINE void Runner::tiled_linear(const hal::Op& op, std::size_t groups) c
         tiled_columns(w, first, last, tiled, args);
       }
       args.x_blocks = blocks + group * (in_cols / kBlockColumns);
-      for (std::size_t row = 0; row < num_others; row += rows_at_once) {
+      for (std::size_t row = 0; row < num_others; row += step) {
         args.rows = others + row;
-        args.num_rows = std::min(rows_at_once, num_others - row);
+        args.num_rows = std::min(step, num_others - row);
+        args.prefetch_distance = prefetch_distance(row == 0);
         linear_columns(w, first, last, args);
       }
       piece += to - from;

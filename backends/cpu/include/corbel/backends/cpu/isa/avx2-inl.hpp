@@ -10,6 +10,7 @@ struct Ints {
 
 inline constexpr std::size_t kMaxRows = 4;  // two 16-bit accumulators each, and eight registers for everything else
 inline constexpr std::size_t kMaxSums = 4;
+inline constexpr std::size_t kStreams = 1;
 inline constexpr std::size_t kPanelGroups = 1;
 inline constexpr std::size_t kPanelTileRows = 4;
 

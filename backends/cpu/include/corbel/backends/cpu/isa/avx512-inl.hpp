@@ -10,6 +10,7 @@ struct Ints {
 
 inline constexpr std::size_t kMaxRows = 8;      // an integer and a float accumulator each
 inline constexpr std::size_t kMaxSums = 16;     // float accumulators of attention
+inline constexpr std::size_t kStreams = 4;      // groups of quantized weights that one row reads at a time
 inline constexpr std::size_t kPanelGroups = 2;  // loads are what limits: each activation serves two
 inline constexpr std::size_t kPanelTileRows = 6;
 

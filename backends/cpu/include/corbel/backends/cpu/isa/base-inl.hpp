@@ -15,6 +15,7 @@ struct Ints {
 /// Rows of activations that share one pass over the weights.
 inline constexpr std::size_t kMaxRows = 2;
 inline constexpr std::size_t kMaxSums = 2;
+inline constexpr std::size_t kStreams = 1;
 inline constexpr std::size_t kPanelGroups = 1;
 inline constexpr std::size_t kPanelTileRows = 2;
 

@@ -255,36 +255,43 @@ CORBEL_CPU_INLINE void prefetch(const std::byte* p) {
   }
 }
 
-/// A piece of one group for the rows [row, row + kRows).
-template <DType kType, std::size_t kRows>
+/// A piece of kGroups groups, each a stream of memory of its own, for the rows [row, row + kRows).
+template <DType kType, std::size_t kRows, std::size_t kGroups>
 inline void quantized_tile(const LinearArgs& a, const LinearPiece& piece, std::size_t row) noexcept {
   constexpr PackedFormat kFormat = packed_format(kType);
-  const std::byte* group = piece.group;
+  const std::byte *group = piece.group, *const end = group + a.group_bytes;  // beyond it: the next groups
   const std::size_t ahead = row == 0 ? a.prefetch_distance : 0;  // later rows find the weights in a cache
   const std::size_t num_blocks = a.k / kBlockColumns;
   TileRows<kRows> x;
-  Floats sums[kRows];
+  Floats sums[kRows * kGroups];
   CORBEL_CPU_UNROLL
-  for (std::size_t r = 0; r < kRows; ++r) {
-    x.at[r] = blocks_of(a, row + r);
-    sums[r] = zero();
-  }
-  Factors factors = {zero(), zero()};
+  for (std::size_t r = 0; r < kRows; ++r) x.at[r] = blocks_of(a, row + r);
+  CORBEL_CPU_UNROLL
+  for (std::size_t i = 0; i < kRows * kGroups; ++i) sums[i] = zero();
+  RecordReader<kType> weights[kGroups];
+  CORBEL_CPU_UNROLL
+  for (std::size_t g = 0; g < kGroups; ++g) weights[g].factors = {zero(), zero()};
   for (std::size_t block = 0; block < num_blocks; ++block, group += kFormat.record_bytes()) {
     if constexpr (kFormat.nested()) {
       if (block % (kNestColumns / kBlockColumns) == 0) {
-        factors = load_factors<kType>(group);
+        CORBEL_CPU_UNROLL
+        for (std::size_t g = 0; g < kGroups; ++g) weights[g].factors = load_factors<kType>(group + g * a.group_bytes);
         group += kFormat.header_bytes();
       }
     }
-    prefetch<kFormat.record_bytes()>(group + ahead);
-    const RecordReader<kType> weights[1] = {{group, factors}};
+    const std::byte* upcoming = group + ahead;
+    if (kGroups > 1 && upcoming >= end) upcoming += (kGroups - 1) * a.group_bytes;
+    CORBEL_CPU_UNROLL
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      weights[g].record = group + g * a.group_bytes;
+      prefetch<kFormat.record_bytes()>(upcoming + g * a.group_bytes);
+    }
     add_scaled_dots(weights, x, sums);
     CORBEL_CPU_UNROLL
     for (std::size_t r = 0; r < kRows; ++r) ++x.at[r];
   }
   CORBEL_CPU_UNROLL
-  for (std::size_t r = 0; r < kRows; ++r) write_sums(a, piece, row + r, 0, sums[r]);
+  for (std::size_t i = 0; i < kRows * kGroups; ++i) write_sums(a, piece, row + i / kGroups, i % kGroups, sums[i]);
 }
 
 /// Columns of a step of plain_tile: those that share a scale.
@@ -309,7 +316,7 @@ inline constexpr std::size_t kStepBytes = packed_format(kType).coded() ? packed_
 /// A piece of kGroups groups for the rows [row, row + kRows), multiplied as float32.
 template <DType kType, std::size_t kRows, std::size_t kGroups>
 inline void plain_tile(const LinearArgs& a, const LinearPiece& piece, std::size_t row) noexcept {
-  const std::byte* group = piece.group;
+  const std::byte *group = piece.group, *const end = group + a.group_bytes;
   const std::size_t ahead = row == 0 ? a.prefetch_distance : 0;
   const float* x[kRows];
   CORBEL_CPU_UNROLL
@@ -318,12 +325,14 @@ inline void plain_tile(const LinearArgs& a, const LinearPiece& piece, std::size_
   CORBEL_CPU_UNROLL
   for (std::size_t i = 0; i < kRows * kGroups; ++i) sums[i] = zero();
   for (std::size_t k = 0; k < a.k; k += kPlainStep<kType>, group += kStepBytes<kType>) {
+    const std::byte* upcoming = group + ahead;
+    if (kGroups > 1 && upcoming >= end) upcoming += (kGroups - 1) * a.group_bytes;
     for (std::size_t i = 0; i < kPlainStep<kType>; ++i) {
       Floats w[kGroups];
       CORBEL_CPU_UNROLL
       for (std::size_t g = 0; g < kGroups; ++g) {
         w[g] = load_column<kType>(group + g * a.group_bytes, i);
-        if (i == 0) prefetch<kStepBytes<kType>>(group + g * a.group_bytes + ahead);
+        if (i == 0) prefetch<kStepBytes<kType>>(upcoming + g * a.group_bytes);
       }
       CORBEL_CPU_UNROLL
       for (std::size_t r = 0; r < kRows; ++r) {
@@ -340,12 +349,16 @@ inline void plain_tile(const LinearArgs& a, const LinearPiece& piece, std::size_
   }
 }
 
-/// A piece for the rows from `row` on, in tiles of kRows and then of fewer.
+/// A piece for the rows from `row` on, in tiles of kRows and then of fewer. Of quantized weights it has one group, or for
+/// one row kStreams.
 template <DType kType, std::size_t kRows>
 CORBEL_CPU_INLINE void linear_rows(const LinearArgs& a, const LinearPiece& piece, std::size_t row) {
   for (; row + kRows <= a.num_rows; row += kRows) {
     if constexpr (packed_format(kType).quantized()) {
-      quantized_tile<kType, kRows>(a, piece, row);
+      if constexpr (kRows == 1 && kStreams > 1) {
+        if (piece.count > kGroupRows) return quantized_tile<kType, 1, kStreams>(a, piece, row);
+      }
+      quantized_tile<kType, kRows, 1>(a, piece, row);
     } else {
       // Codes need the registers that more sums would take.
       constexpr std::size_t kGroups = packed_format(kType).coded() ? 1 : kSumsPerRow<kRows>;

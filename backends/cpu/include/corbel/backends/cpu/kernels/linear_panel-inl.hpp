@@ -222,17 +222,19 @@ inline void linear_panel(const LinearArgs& a, const LinearPiece& piece) noexcept
 
 template <DType kType>
 inline void linear(const LinearArgs& a) noexcept {
-  using Panel = std::conditional_t<packed_format(kType).quantized(), CodePanelOf<kType>, FloatPanelOf<kType>>;
-  // Groups that a piece may have beside each other.
-  constexpr std::size_t kGroups = packed_format(kType).quantized() ? 1 : 4;
+  constexpr bool kQuantized = packed_format(kType).quantized();
+  using Panel = std::conditional_t<kQuantized, CodePanelOf<kType>, FloatPanelOf<kType>>;
   const bool panels = a.num_rows >= kRowsForPanels;
-  const std::size_t most = (panels ? Panel::kGroups : kGroups) * kGroupRows;
+  // One row of quantized weights is worth streams where they are long; more share a group in a first-level cache.
+  constexpr std::size_t kLongGroup = 16 << 10;
+  const bool streams = a.num_rows == 1 && a.group_bytes >= kLongGroup;
+  const std::size_t most = kGroupRows * (panels ? Panel::kGroups : !kQuantized ? 4 : streams ? kStreams : 1);
   LinearPiece piece = {a.weights, 0, a.first_lane, 0};
   while (piece.column < a.num_columns) {
     const std::size_t left = a.num_columns - piece.column;
     const std::size_t whole = piece.lane == 0 ? left / kGroupRows * kGroupRows : 0;
     const std::size_t lanes = kGroupRows - piece.lane;
-    piece.count = whole != 0 ? (whole < most ? whole : most) : left < lanes ? left : lanes;
+    piece.count = whole >= most ? most : whole != 0 ? (kQuantized ? kGroupRows : whole) : left < lanes ? left : lanes;
     if (panels && piece.count == most) {
       linear_panel<Panel>(a, piece);
     } else {

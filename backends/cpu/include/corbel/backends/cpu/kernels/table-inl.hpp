@@ -5,6 +5,8 @@ constexpr KernelTable make_table(std::index_sequence<kTypes...>) {
   return {
       &quantize_row,
       {&linear<kernel_type(static_cast<DType>(kTypes))>...},
+      kRowsForPanels,
+      kPanelGroups,
       {&attention<hal::KvType::kF32>, &attention<hal::KvType::kBF16>, &attention<hal::KvType::kF16>},
       {&attention_chunk<hal::KvType::kF32>, &attention_chunk<hal::KvType::kBF16>, &attention_chunk<hal::KvType::kF16>},
       &join_chunks,
