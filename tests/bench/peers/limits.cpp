@@ -1,9 +1,12 @@
-// What this machine can do: limits [BYTES...] prints one JSON object. Rates are the best of several short runs.
+// What this machine can do: limits [BYTES...] [FILE...] prints one JSON object. Rates are the best of several short
+// runs.
 //
 //   compute   GOP/s or GFLOP/s of one unit from registers alone, on 1 and 2 threads
 //   read      GB/s of reading so many bytes (by default 1 MiB, 64 MiB and 600 MB) again and again, for 1 and 2 threads
 //   with 1 and 4 streams each; "gemv" does to each line what
 //             a product of packed 4-bit weights and one vector does to it, which suits the prefetcher better
+//   copy      ms that two threads need to read each file, which is in the page cache, into memory that is new to the
+//             process: what a load costs at least that keeps the weights in memory of its own
 //
 // A stand-alone program: c++ -O2 -std=c++20 -pthread limits.cpp
 #include <algorithm>
@@ -13,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <functional>
 #include <immintrin.h>
 #include <pthread.h>
@@ -249,12 +253,50 @@ std::string read_rates(std::size_t bytes) {
   return rows;
 }
 
+/// Huge pages where there are any, as far as the memory is aligned for them.
+std::byte* new_pages(std::size_t bytes) {
+  void* const pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  madvise(pages, bytes, MADV_HUGEPAGE);
+  return static_cast<std::byte*>(pages);
+}
+
+double copy_seconds(const char* path) {
+  const int file = open(path, O_RDONLY);
+  const off_t bytes = file < 0 ? 0 : lseek(file, 0, SEEK_END);
+  double best = 1e30;
+  for (int run = 0; run < 3 && bytes > 0; ++run) {
+    std::byte* const data = new_pages(static_cast<std::size_t>(bytes));
+    if (data == nullptr) break;
+    best = std::min(best, best_seconds(2, 1, [&](unsigned t) {
+                      for (off_t at = bytes / 2 * t, end = t == 0 ? bytes / 2 : bytes; at < end;) {
+                        const ssize_t got =
+                            pread(file, data + at, static_cast<std::size_t>(std::min<off_t>(end - at, 1 << 20)), at);
+                        if (got <= 0) break;
+                        at += got;
+                      }
+                    }));
+    munmap(data, static_cast<std::size_t>(bytes));
+  }
+  if (file >= 0) close(file);
+  return best;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::size_t> sizes = {1u << 20, 64u << 20, 600'000'000};
-  if (argc > 1) sizes.clear();
-  for (int i = 1; i < argc; ++i) sizes.push_back(std::max(std::strtoull(argv[i], nullptr, 10), 4096ull));
+  std::vector<std::size_t> sizes;
+  std::vector<const char*> files;
+  for (int i = 1; i < argc; ++i) {
+    char* end = nullptr;
+    const std::size_t bytes = std::strtoull(argv[i], &end, 10);
+    if (*end != '\0') {
+      files.push_back(argv[i]);
+    } else {
+      sizes.push_back(std::max<std::size_t>(bytes, 4096));
+    }
+  }
+  if (sizes.empty()) sizes = {1u << 20, 64u << 20, 600'000'000};
   if (!__builtin_cpu_supports("avx2")) {
     std::fprintf(stderr, "limits: needs AVX2\n");
     return 1;
@@ -272,6 +314,12 @@ int main(int argc, char** argv) {
   separator = "";
   for (const std::size_t bytes : sizes) {
     std::printf("%s%s", separator, read_rates(bytes).c_str());
+    separator = ", ";
+  }
+  std::printf("], \"copy\": [");
+  separator = "";
+  for (const char* path : files) {
+    std::printf("%s%.1f", separator, 1e3 * copy_seconds(path));
     separator = ", ";
   }
   std::printf("]}\n");

@@ -57,6 +57,7 @@ JOBS = {
     "batch4": {"prompt": 128, "gen": 32, "batch": 4},
     "batch8": {"prompt": 128, "gen": 32, "batch": 8},
     "batch32": {"prompt": 128, "gen": 32, "batch": 32},
+    "packed": {"prompt": 0, "gen": 1},
     "alone": {"prompt": 256, "gen": 64, "threads": 1},
     "busy": {"prompt": 256, "gen": 64},
 }
@@ -173,6 +174,8 @@ def sample(engine, model, job, args):
     flags = {"threads": args.threads, "depth": 0, "batch": 1, "repeat": 1, **JOBS[job]}
     if engine == "corbel":
         command = [args.corbel, "bench", model] + (["--isa", args.isa] if args.isa else [])
+        if job == "packed":
+            command += ["--packed-cache", packed_folder(args)]
     else:
         command = [python_of(engine, args.env), HERE / "worker.py", engine, model]
     command += [part for name, value in flags.items() for part in ("--" + name, value)] + ["--json"]
@@ -196,6 +199,17 @@ def sample(engine, model, job, args):
         return {**figures, **json.loads(last_line(done.stdout))}
     except ValueError:
         return {**figures, "error": "no JSON: " + last_line(done.stdout)[:100]}
+
+
+def packed_folder(args):
+    return args.env / "packed"
+
+
+def pack(model, args):
+    """Corbel's packed file of a model; a second load finds out that the checkpoint rests."""
+    packed_folder(args).mkdir(parents=True, exist_ok=True)
+    for _ in range(2):
+        checked([args.corbel, "bench", model, "--prompt", 0, "--gen", 1, "--repeat", 1, "--packed-cache", packed_folder(args)])
 
 
 def last_line(text):
@@ -245,8 +259,8 @@ def describe(path, args):
     }
 
 
-def probe(program, sizes):
-    return json.loads(subprocess.run([program, *map(str, sizes)], capture_output=True, text=True, check=True).stdout)
+def probe(program, sizes, *files):
+    return json.loads(subprocess.run([program, *map(str, sizes), *map(str, files)], capture_output=True, text=True, check=True).stdout)
 
 
 def save(result, out):
@@ -277,8 +291,10 @@ def measure(args):
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for name, path in models.items():
+            if "packed" in jobs:
+                pack(path, args)
             for round_number in range(args.rounds):
-                result["limits"].append(probe(program, sizes))
+                result["limits"].append({"model": name, **probe(program, sizes, path)})
                 for job in jobs:
                     for engine in engines if round_number % 2 == 0 else reversed(engines):
                         if (name, engine, job) in failed:

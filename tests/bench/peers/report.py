@@ -26,6 +26,8 @@ ROWS = {
     "batch32": Row("batch 32, in total", "batch32", "decode_tokens_per_s", *RATE, "decode"),
     "ttft": Row("first token of a prompt of 512", "prompt512", "ttft_ms", *MS),
     "load": Row("load", "prompt512", "load_ms", *MS),
+    "packed": Row("load, Corbel's from its packed file", "packed", "load_ms", *MS),
+    "packed_first": Row("the same and first token", "packed", "first_token_ms", *MS),
     "first": Row("load and first token", "prompt512", "first_token_ms", *MS),
     "resident": Row("memory after the first token", "prompt512", "first_token_resident_bytes", *MB),
     "peak": Row("memory at most until then", "prompt512", "first_token_peak_bytes", *MB),
@@ -94,6 +96,11 @@ def read_limit(result, size):
     return max(read["gb_per_s"] for read in reads if read["bytes"] == nearest)
 
 
+def copy_limit(result, model):
+    """ms that two threads need to copy a model's file into memory of their own, or None."""
+    return min((ms for probe in result["limits"] if probe.get("model") == model for ms in probe.get("copy", [])), default=None)
+
+
 def limit(result, model, row):
     """Tokens/s that the machine allows in a row: products of the layers for prefill; for decode the bytes of weights and cache, or the products of
     a whole batch where those take longer. Attention's products, norms and sampling are left out. None where no limit is known."""
@@ -142,6 +149,9 @@ def model_table(result, model):
     for row in result["rows"]:
         bound, ours = limit(result, model, row), medians(result, model, row).get("corbel")
         share = f"{ours / bound:.0%} of {number(bound)}" if bound and ours else ""
+        copy = copy_limit(result, model) if row == "load" else None
+        if copy and ours:
+            share = f"{ours / copy:.1f} copies of {number(copy)}"
         label = f"{ROWS[row].label}, {ROWS[row].unit}"
         cells = [cell(result, model, engine, row) for engine in engines]
         lines.append("| " + " | ".join([label, *cells, ratio_text(ratio_to_best(result, model, row)), share]) + " |")
