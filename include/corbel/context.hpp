@@ -74,6 +74,7 @@ struct TuningOptions {
   bool measure = true;
   std::uint32_t prefetch_distance = 0;  ///< bytes that linears ask for ahead of where they read; 0: not fixed
   std::uint32_t region_cost = 0;  ///< less work than this, in operations, is not shared out among threads; 0: not fixed
+  std::uint32_t streams = 0;      ///< 1: a linear reads long weights in one stream; more: in several; 0: not fixed
 };
 
 struct ContextOptions {

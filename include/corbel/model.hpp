@@ -19,6 +19,7 @@
 #include <corbel/models/build.hpp>
 #include <corbel/models/model_spec.hpp>
 #include <corbel/models/packed_cache.hpp>
+#include <corbel/models/tuning_profile.hpp>
 #include <corbel/tokenizer.hpp>
 
 #include <algorithm>
@@ -197,13 +198,32 @@ class Model {
     }
     CORBEL_ASSIGN_OR_RETURN(std::vector<typename B::Weight> weights,
                             prepare_weights(backend, program, checkpoint, context, options, progress.get()));
-    if constexpr (requires { backend.tune(std::span<const typename B::Weight>(weights)); })
-      backend.tune(std::span<const typename B::Weight>(weights));
+    tune(backend, weights, context, options);
     Result<ChatTemplate> chat = ChatTemplate::from_checkpoint(checkpoint, tokenizer);
     auto state = std::make_shared<State>(State{context, std::move(backend), std::move(spec), std::move(tokenizer),
                                                std::move(chat), std::move(generation), std::move(program),
                                                options.passes, std::move(weights)});
     return Model(std::move(state));
+  }
+
+  /// Lets the backend measure what is fast, unless that is known from before.
+  static void tune(const B& backend, std::span<const typename B::Weight> weights, const Context& context,
+                   const LoadOptions& options) {
+    if constexpr (requires { backend.tune(weights); }) {
+      std::string identity;
+      if constexpr (requires { backend.tuning_identity(); }) {
+        const bool wanted = context.options().tuning.measure && context.measured() == 0;
+        if (wanted && !options.packed_cache.empty()) identity = backend.tuning_identity();
+      }
+      if (identity.empty()) return backend.tune(weights);
+      if (const std::uint64_t word = models::read_tuning_profile(options.packed_cache, identity); word != 0)
+        return context.set_measured(word);
+      backend.tune(weights);
+      if (context.measured() == 0) return;
+      const Status written = models::write_tuning_profile(options.packed_cache, identity, context.measured());
+      if (!written.ok())
+        context.log(LogLevel::kWarning, "what was measured is not kept: " + std::string(written.message()));
+    }
   }
 
   /// Sources are dropped as weights are prepared.

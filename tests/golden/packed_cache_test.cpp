@@ -297,9 +297,10 @@ TEST_CASE("tuning changes no bit") {
       INFO(name << " at " << isa_name(level));
       ContextOptions options = options_at(level, 2);
       const Run expected = run(test_data(name), {}, options);
-      for (const auto& [prefetch, region] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
-               {1, 1}, {64, UINT32_MAX}, {UINT32_MAX, 1}, {16384, 100000}}) {
-        options.tuning = {false, prefetch, region};
+      for (const TuningOptions tuning :
+           {TuningOptions{false, 1, 1, 1}, TuningOptions{false, 64, UINT32_MAX, 1},
+            TuningOptions{false, UINT32_MAX, 1, 4}, TuningOptions{false, 16384, 100000, 9}}) {
+        options.tuning = tuning;
         CHECK(same_bits(run(test_data(name), {}, options), expected));
       }
     }
@@ -312,10 +313,11 @@ TEST_CASE("tuning is measured once for a context, or fixed") {
   REQUIRE(Model<CpuBackend>::load(tiny(), tiny_only).ok());
   CHECK(tiny_only.measured() == 0);
   CHECK(CpuBackend::create(fixed).value().describe_tuning() ==
-        "prefetch 4096 bytes ahead (not measured), regions from 12288 operations on (not measured)");
-  const Context given({.threads = 2, .tuning = {true, 512, 99}});
+        "prefetch 4096 bytes ahead (not measured), streams (not measured), regions from 12288 operations on (not "
+        "measured)");
+  const Context given({.threads = 2, .tuning = {true, 512, 99, 1}});
   CHECK(CpuBackend::create(given).value().describe_tuning() ==
-        "prefetch 512 bytes ahead (given), regions from 99 operations on (given)");
+        "prefetch 512 bytes ahead (given), one stream (given), regions from 99 operations on (given)");
   if (path.empty()) return;
   REQUIRE(Model<CpuBackend>::load(path, fixed).ok());
   CHECK(fixed.measured() == 0);
@@ -325,5 +327,45 @@ TEST_CASE("tuning is measured once for a context, or fixed") {
   CHECK(word != 0);
   REQUIRE(Model<CpuBackend>::load(path, measured).ok());
   CHECK(measured.measured() == word);
+}
+
+TEST_CASE("what was measured is kept with the packed files") {
+  const TemporaryFolder folder;
+  const std::string name = "a machine, avx2, 2 threads";
+  const std::string made = folder.path("made");
+  CHECK(models::read_tuning_profile(made, name) == 0);
+  REQUIRE(models::write_tuning_profile(made, name, 77).ok());
+  CHECK(models::read_tuning_profile(made, name) == 77);
+  CHECK(models::read_tuning_profile(made + "/", name) == 77);
+  CHECK(models::read_tuning_profile(made, name + "s") == 0);
+  const fs::path file = fs::directory_iterator(made)->path();
+  CHECK(file.extension() == ".tuned");
+  const std::string whole = read_file(file.string());
+  for (std::size_t i = 0; i < whole.size(); ++i) {  // a byte changed, or the rest missing
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    for (const std::string& bytes : {damaged, whole.substr(0, i), whole + whole.substr(i)}) {
+      write_file(file, bytes);
+      CHECK(models::read_tuning_profile(made, name) == 0);
+    }
+  }
+  REQUIRE(models::write_tuning_profile(made, name, 78).ok());
+  CHECK(models::read_tuning_profile(made, name) == 78);
+  CHECK(models::write_tuning_profile(file.string(), name, 1).code() == Errc::kIoOpen);  // a file is no folder
+
+  const std::string path = real_model("smollm2", "what was measured is kept with the packed files");
+  if (path.empty()) return;
+  LoadOptions options;
+  options.packed_cache = folder.path();
+  const Context first({.threads = 2}), second({.threads = 2}), other({.threads = 1});
+  REQUIRE(Model<CpuBackend>::load(path, first, options).ok());
+  CHECK(first.measured() != 0);
+  const std::string identity = CpuBackend::create(first).value().tuning_identity();
+  CHECK(models::read_tuning_profile(folder.path(), identity) == first.measured());
+  const std::uint64_t chosen = first.measured() ^ (std::uint64_t{1} << 40);  // no measurement makes this
+  REQUIRE(models::write_tuning_profile(folder.path(), identity, chosen).ok());
+  REQUIRE(Model<CpuBackend>::load(path, second, options).ok());
+  CHECK(second.measured() == chosen);
+  CHECK(CpuBackend::create(other).value().tuning_identity() != identity);
 }
 #endif

@@ -190,7 +190,7 @@ output_has "inspect: backend" "^backend +[a-z]+: "
 output_has "inspect: plan" "^  kv_cache +[1-9][0-9]*"
 output_has "inspect: program before" "^program before the passes: [0-9]+ ops"
 output_has "inspect: program after" "^program after the passes: [0-9]+ ops"
-output_has "inspect: what is tuned" "^speed: prefetch [0-9]+ bytes ahead \\(.*\\), regions from [0-9]+ operations on \\(.*\\)$"
+output_has "inspect: what is tuned" "^speed: prefetch [0-9]+ bytes ahead \\(.*\\), (streams|one stream) \\(.*\\), regions from [0-9]+ operations on \\(.*\\)$"
 succeeds "inspect --json" inspect "$tiny" --plan 256 --program --json
 output_has "inspect --json" '"summary":.*"family":"llama".*"tensors":.*"plan":.*"total":.*"program":'
 succeeds "inspect --tensor" inspect "$tiny" --tensor output_norm.weight --out "$work/norm"

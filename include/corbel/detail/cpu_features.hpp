@@ -4,6 +4,8 @@
 #include <corbel/config.hpp>
 
 #include <cstdint>
+#include <cstring>
+#include <string>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -39,8 +41,23 @@ inline CpuFeatures cpu_features() noexcept {
                  bit(d7, 22) && bit(d7, 24) && bit(d7, 25);                           // AMX bf16, tile, int8
   return features;
 }
+
+/// What the processor calls itself, with its family, model and stepping.
+inline std::string processor_name() {
+  unsigned words[13] = {}, ignored = 0;
+  for (unsigned leaf = 0; leaf < 3; ++leaf) {
+    unsigned* const at = words + 4 * leaf;
+    if (__get_cpuid(0x80000002u + leaf, at, at + 1, at + 2, at + 3) == 0) break;
+  }
+  char name[49] = {};
+  std::memcpy(name, words, 48);
+  unsigned signature = 0;
+  __get_cpuid(1, &signature, &ignored, &ignored, &ignored);
+  return std::string(name) + " " + std::to_string(signature);
+}
 #else
 inline CpuFeatures cpu_features() noexcept { return {}; }
+inline std::string processor_name() { return "unknown"; }
 #endif
 
 }  // namespace detail

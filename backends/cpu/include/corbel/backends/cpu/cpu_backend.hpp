@@ -116,6 +116,8 @@ class CORBEL_API CpuBackend {
   void tune(std::span<const Weight> weights) const noexcept;
   /// The values that runs use now, in one line.
   std::string describe_tuning() const;
+  /// Names all that measured values hold for: the processor, the level, the threads, and what is measured.
+  std::string tuning_identity() const;
 
   /// The level whose kernels run.
   IsaLevel isa() const noexcept { return level_; }

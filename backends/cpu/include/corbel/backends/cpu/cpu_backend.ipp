@@ -8,6 +8,7 @@
 #include <corbel/backends/cpu/prepare.hpp>
 #include <corbel/backends/cpu/runner.ipp>
 #include <corbel/backends/cpu/tune.hpp>
+#include <corbel/detail/cpu_features.hpp>
 #include <corbel/detail/fp_environment.hpp>
 #include <corbel/detail/guard.hpp>
 
@@ -278,8 +279,8 @@ CORBEL_INLINE Status CpuBackend::run(Stream&, const hal::Bindings<CpuBackend>& b
 CORBEL_INLINE void CpuBackend::tune(std::span<const Weight> weights) const noexcept {
   constexpr std::uint64_t kLeastBytes = 16 << 20;  // what is less is read from caches
   const TuningOptions& options = context_.options().tuning;
-  if (!options.measure || context_.measured() != 0 || (options.prefetch_distance != 0 && options.region_cost != 0))
-    return;
+  const bool all_fixed = options.prefetch_distance != 0 && options.region_cost != 0 && options.streams != 0;
+  if (!options.measure || context_.measured() != 0 || all_fixed) return;
   std::uint64_t bytes = 0;
   const Weight::Segment* largest = nullptr;
   std::size_t columns = 0;
@@ -303,9 +304,17 @@ CORBEL_INLINE std::string CpuBackend::describe_tuning() const {
   const auto origin = [&](bool given, bool same) {
     return given ? "given" : !tuning.measured ? "not measured" : same ? "measured: as without" : "measured";
   };
-  return fmt::format("prefetch {} bytes ahead ({}), regions from {} operations on ({})", tuning.prefetch_distance,
-                     origin(options.prefetch_distance != 0, tuning.prefetch_distance == fixed.prefetch_distance),
-                     tuning.region_cost, origin(options.region_cost != 0, tuning.region_cost == fixed.region_cost));
+  return fmt::format(
+      "prefetch {} bytes ahead ({}), {} ({}), regions from {} operations on ({})", tuning.prefetch_distance,
+      origin(options.prefetch_distance != 0, tuning.prefetch_distance == fixed.prefetch_distance),
+      tuning.streams ? "streams" : "one stream", origin(options.streams != 0, tuning.streams == fixed.streams),
+      tuning.region_cost, origin(options.region_cost != 0, tuning.region_cost == fixed.region_cost));
+}
+
+CORBEL_INLINE std::string CpuBackend::tuning_identity() const {
+  constexpr int kVersion = 1;  // counted up with the kernels that are measured
+  return fmt::format("tuning {}, {}, {}, {} threads", kVersion, detail::processor_name(), isa_name(level_),
+                     context_.concurrency());
 }
 
 CORBEL_INLINE std::string CpuBackend::describe() const {

@@ -66,6 +66,7 @@ struct LinearArgs {
   const float* bias = nullptr;      ///< of column 0, or null
   std::size_t num_rows = 0;
   std::size_t prefetch_distance = 4096;  ///< bytes; how far ahead of the first rows weights are asked for
+  bool streams = true;                   ///< one row may read several groups of long weights at a time
 };
 
 /// The parts of `q` and of `out` that belong to some heads of one row, and the first and last position that it sees.

@@ -260,9 +260,10 @@ class Runner {
   std::size_t groups_together(std::size_t rows) const noexcept {
     return rows >= kernels_.rows_for_panels ? kernels_.panel_groups : 1;
   }
-  /// Weights are asked for ahead by the first pass over rows; the later ones find them in a cache.
-  std::size_t prefetch_distance(bool first_pass) const noexcept {
-    return first_pass ? tuning_.prefetch_distance : 0;
+  /// How a linear reads weights. They are asked for ahead by the first pass over rows; later ones find them in a cache.
+  void set_reading(LinearArgs& args, bool first_pass) const noexcept {
+    args.prefetch_distance = first_pass ? tuning_.prefetch_distance : 0;
+    args.streams = tuning_.streams;
   }
   /// Into how many tasks a linear is divided that has `pieces` pieces of columns and `size` multiplications. A task has
   /// some microseconds' worth of them, and long enough a stretch of weights for the hardware prefetcher.

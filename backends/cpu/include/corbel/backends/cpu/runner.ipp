@@ -171,7 +171,7 @@ CORBEL_INLINE void Runner::linear(const hal::Op& op) const noexcept {
         args.out_stride = out.stride;
         args.bias = bias == nullptr ? nullptr : bias + column;
         args.num_rows = std::min(step, in.rows - row);
-        args.prefetch_distance = prefetch_distance(row == 0);
+        set_reading(args, row == 0);
         kernels_.linear[static_cast<std::size_t>(segment.dtype)](args);
       }
     }

@@ -14,7 +14,6 @@ CORBEL_INLINE void Runner::linear_columns(const CpuBackend::Weight& w, std::size
                                           LinearArgs args) const noexcept {
   float* const out = args.out;
   const float* const bias = args.bias;
-  args.prefetch_distance = tuning_.prefetch_distance;
   const auto* segment = &*std::prev(
       std::upper_bound(w.segments().begin(), w.segments().end(), begin,
                        [](std::size_t row, const CpuBackend::Weight::Segment& s) { return row < s.first_row; }));
@@ -61,7 +60,7 @@ CORBEL_INLINE void Runner::grouped_linear(const hal::Op& op) const noexcept {
         args.out = out.row(row) + group * out_cols + first;
         args.out_stride = out.stride;
         args.num_rows = std::min(step, in.rows - row);
-        args.prefetch_distance = prefetch_distance(row == 0);
+        set_reading(args, row == 0);
         linear_columns(w, group * out_cols + first, group * out_cols + last, args);
       }
       piece += to - from;
@@ -161,7 +160,7 @@ CORBEL_INLINE void Runner::expert_linear(const hal::Op& op) const noexcept {
         args.rows = slots + first_slot + slot;
         args.bias = bias == nullptr ? nullptr : bias + e * out_cols + first;
         args.num_rows = std::min(step, count - slot);
-        args.prefetch_distance = prefetch_distance(slot == 0);
+        set_reading(args, slot == 0);
         if (!on_tiles) {
           linear_columns(w, e * out_cols + first, e * out_cols + last, args);
           continue;

@@ -120,7 +120,7 @@ CORBEL_INLINE void Runner::tiled_linear(const hal::Op& op, std::size_t groups) c
       for (std::size_t row = 0; row < num_others; row += step) {
         args.rows = others + row;
         args.num_rows = std::min(step, num_others - row);
-        args.prefetch_distance = prefetch_distance(row == 0);
+        set_reading(args, row == 0);
         linear_columns(w, first, last, args);
       }
       piece += to - from;

@@ -26,7 +26,7 @@ class Tuner {
   Tuning run(const CpuBackend::Weight::Segment* segment, std::size_t columns) noexcept {
     Tuning tuning;
     tuning.region_cost = region_cost(tuning.region_cost);
-    if (segment != nullptr) tuning.prefetch_distance = prefetch_distance(*segment, columns, tuning.prefetch_distance);
+    if (segment != nullptr) choose_reading(*segment, columns, tuning);
     tuning.measured = true;
     return tuning;
   }
@@ -90,21 +90,25 @@ class Tuner {
     return median(shared, kRepeats) / std::max(median(alone, kRepeats), 1e-9);
   }
 
-  /// Passes over other groups of the weight each time, on all threads, the distances in turns.
-  std::size_t prefetch_distance(const CpuBackend::Weight::Segment& segment, std::size_t columns,
-                                std::size_t fixed) noexcept {
-    constexpr std::size_t kDistances[] = {4096, 1024, 2048, 8192, 16384};  // the fixed one first
-    constexpr std::size_t kCount = std::size(kDistances);
+  /// How weights are read. Passes over other groups of the weight each time, on all threads, the choices in turns.
+  void choose_reading(const CpuBackend::Weight::Segment& segment, std::size_t columns, Tuning& tuning) noexcept {
+    struct Choice {
+      std::size_t distance;
+      bool streams;
+    };
+    constexpr Choice kChoices[] = {{4096, true}, {4096, false}, {1024, true},  // the fixed one first
+                                   {2048, true}, {8192, true},  {16384, true}};
+    constexpr std::size_t kCount = std::size(kChoices);
     constexpr double kBetter = 0.96;
     const std::size_t threads = context_.concurrency();
     const auto group_bytes = static_cast<std::size_t>(segment.group_bytes);
     const std::size_t num_groups = static_cast<std::size_t>(segment.rows) / kGroupRows;
     const std::size_t groups = std::min(num_groups, (std::size_t{768} << 10) / group_bytes + 1) / threads;  // of a task
-    if (groups == 0) return fixed;
+    if (groups == 0) return;
     const std::size_t x_bytes = columns / kBlockColumns * sizeof(ActivationBlock);
     Result<Allocation> memory =
         context_.allocate(x_bytes + threads * groups * kGroupRows * sizeof(float), "measuring speed");
-    if (!memory.ok()) return fixed;
+    if (!memory.ok()) return;
     std::memset(memory->data(), 0, x_bytes);
 
     struct Pass {
@@ -137,7 +141,8 @@ class Tuner {
       for (std::size_t i = 0; i < kCount; ++i) {
         const std::size_t which = (i + static_cast<std::size_t>(tries)) % kCount;
         if (pass.begin + threads * groups > num_groups) pass.begin = 0;
-        pass.args.prefetch_distance = kDistances[which];
+        pass.args.prefetch_distance = kChoices[which].distance;
+        pass.args.streams = kChoices[which].streams;
         const auto start = Clock::now();
         context_.run(threads, &Pass::run, &pass);
         times[which][tries] = seconds_since(start);
@@ -149,14 +154,15 @@ class Tuner {
         break;
       }
     }
-    if (tries < 5) return fixed;
+    if (tries < 5) return;
     std::size_t best = 0;
     double least = kBetter * median(times[0], tries);
     for (std::size_t i = 1; i < kCount; ++i) {
       const double time = median(times[i], tries);
       if (time < least && wins[i] >= tries - 1) best = i, least = time;
     }
-    return kDistances[best];
+    tuning.prefetch_distance = kChoices[best].distance;
+    tuning.streams = kChoices[best].streams;
   }
 
   const Context& context_;

@@ -227,7 +227,7 @@ inline void linear(const LinearArgs& a) noexcept {
   const bool panels = a.num_rows >= kRowsForPanels;
   // One row of quantized weights is worth streams where they are long; more share a group in a first-level cache.
   constexpr std::size_t kLongGroup = 16 << 10;
-  const bool streams = a.num_rows == 1 && a.group_bytes >= kLongGroup;
+  const bool streams = a.streams && a.num_rows == 1 && a.group_bytes >= kLongGroup;
   const std::size_t most = kGroupRows * (panels ? Panel::kGroups : !kQuantized ? 4 : streams ? kStreams : 1);
   LinearPiece piece = {a.weights, 0, a.first_lane, 0};
   while (piece.column < a.num_columns) {

@@ -1,0 +1,3 @@
+#include <corbel/models/tuning_profile.hpp>
+
+#include <corbel/impl/models/tuning_profile.ipp>
