@@ -146,6 +146,9 @@ class CORBEL_API Context {
   /// Runs task(argument, i) for each i in [0, num_tasks) on the context's executor; returns when all are done. With one
   /// task, with concurrency 1, or while another caller uses the pool, everything runs on the calling thread.
   void run(std::size_t num_tasks, Executor::Task task, void* argument) const noexcept;
+  /// Calls body(argument), which opens many short regions by run(), and returns when it has returned. Where the host has
+  /// an executor, this is one region of it: a thread of the executor calls the body, and its others help until the end.
+  void run_many(void (*body)(void* argument) noexcept, void* argument) const noexcept;
   /// Tasks that can run at the same time, at least 1.
   std::size_t concurrency() const noexcept;
 

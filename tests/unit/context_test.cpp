@@ -354,6 +354,76 @@ TEST_CASE("the host's own executor gets the tasks") {
   CHECK(executor.regions == 1);  // one task is no region
 }
 
+TEST_CASE("many regions are one region of the host's executor") {
+  // In turn, backwards, each on a thread of its own, on some threads that sleep between regions.
+  class Host final : public corbel::Executor {
+   public:
+    explicit Host(int kind) : kind_(kind) {}
+    std::size_t concurrency() const noexcept override { return 3; }
+    void run(std::size_t num_tasks, Task task, void* argument) noexcept override {
+      ++regions;
+      if (kind_ == 0) {
+        for (std::size_t i = 0; i < num_tasks; ++i) task(argument, i);
+      } else if (kind_ == 1) {
+        while (num_tasks-- > 0) task(argument, num_tasks);
+      } else if (kind_ == 2) {
+        std::thread([&] {
+          for (std::size_t i = 0; i < num_tasks; ++i) task(argument, i);
+        }).join();
+      } else {
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < num_tasks; ++i) threads.emplace_back([&, i] { task(argument, i); });
+        for (std::thread& thread : threads) thread.join();
+      }
+    }
+    std::atomic<int> regions{0};
+
+   private:
+    int kind_;
+  };
+  struct Body {
+    const Context& context;
+    std::atomic<int> calls{0};
+    std::atomic<std::size_t> tasks{0};
+    static void run(void* self) noexcept {
+      Body& body = *static_cast<Body*>(self);
+      ++body.calls;
+      for (std::size_t i = 0; i < 200; ++i) {
+        ::run(body.context, 5, [&](std::size_t task) {
+          body.tasks += task;
+          if (i == 100) ::run(body.context, 2, [&](std::size_t) { ++body.tasks; });  // nested
+        });
+        if (i == 150) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // helpers fall asleep
+      }
+    }
+  };
+  for (const int kind : {0, 1, 2, 3}) {
+    INFO("executor " << kind);
+    Host host(kind);
+    const Context context({.executor = &host});
+    for (int repeat = 1; repeat <= 3; ++repeat) {
+      Body body{context};
+      context.run_many(&Body::run, &body);
+      CHECK(body.calls == 1);
+      CHECK(body.tasks == 200 * 10 + 5 * 2);
+    }
+    CHECK(host.regions <= 3 + 3 * 5);  // and those that helpers opened inside of tasks
+    CHECK(host.regions >= 3);
+    // Two threads: the second one's regions go to the executor one by one.
+    Body first{context}, second{context};
+    std::thread other([&] { context.run_many(&Body::run, &second); });
+    context.run_many(&Body::run, &first);
+    other.join();
+    CHECK(first.tasks == 200 * 10 + 5 * 2);
+    CHECK(second.tasks == 200 * 10 + 5 * 2);
+  }
+  for (const Context& context : {Context({.threads = 1}), Context({.threads = 3})}) {
+    Body body{context};
+    context.run_many(&Body::run, &body);
+    CHECK(body.tasks == 200 * 10 + 5 * 2);
+  }
+}
+
 #ifdef _OPENMP
 TEST_CASE("the OpenMP executor runs every task once, also nested and from two threads") {
   corbel::OpenMpExecutor executor(3);

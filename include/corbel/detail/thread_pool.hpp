@@ -1,5 +1,5 @@
-// The library's own threads: a fork-join pool for regions of a few microseconds, of which a generated token needs
-// hundreds.
+// A fork-join pool for regions of a few microseconds, of which a generated token needs hundreds: of the library's own
+// threads, or of threads that a host lends for a while.
 #pragma once
 
 #include <corbel/config.hpp>
@@ -11,6 +11,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -31,9 +32,9 @@ inline void cpu_pause() noexcept {
 #endif
 }
 
-/// Persistent threads "corbel-0", "corbel-1", ... that block all signals and run in the default floating-point
-/// environment. They start at the first region; where fewer can be made, fewer are used. Thread-safe; destroyed by a
-/// thread that is not its own.
+/// Own threads are persistent: "corbel-0", "corbel-1", ... They block all signals and run in the default floating-point
+/// environment. They start at the first region; where fewer can be made, fewer are used. Lent ones are those that are
+/// in help(). Thread-safe; destroyed by a thread that is not its own.
 ///
 /// One atomic counter hands out the tasks of a region, and everything a thread knows about the region it reads after it
 /// has claimed a task: the region cannot end, and its description cannot change, before that task is finished. So a
@@ -43,8 +44,11 @@ class ThreadPool {
  public:
   using Task = void (*)(void* argument, std::size_t index) noexcept;
 
+  enum class Threads : std::uint8_t { kOwn, kLent };
+
   /// `concurrency` counts the calling thread, so one thread fewer is started.
-  explicit ThreadPool(std::size_t concurrency) noexcept : concurrency_(concurrency) {}
+  explicit ThreadPool(std::size_t concurrency, Threads threads = Threads::kOwn) noexcept
+      : start_tried_(threads == Threads::kLent), concurrency_(concurrency) {}
 
   ~ThreadPool() {
     {
@@ -82,6 +86,16 @@ class ThreadPool {
     if (unfinished_.load(std::memory_order_acquire) != mine) join(mine, begin);
     busy_.store(false, std::memory_order_release);
     return true;
+  }
+
+  /// Lends the calling thread: it takes part in the regions of others until dismiss(done).
+  void help(const std::atomic<bool>& done) noexcept { work_until(done); }
+  void dismiss(std::atomic<bool>& done) noexcept {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      done.store(true, std::memory_order_release);
+    }
+    wake_.notify_all();
   }
 
  private:
@@ -127,13 +141,14 @@ class ThreadPool {
     std::to_chars(name + 7, name + 15, worker.index);
     pthread_setname_np(pthread_self(), name);
 #endif
-    ThreadPool& pool = *worker.pool;
-    while (pool.wait_for_tasks()) {
-      if (const std::size_t done = pool.run_tasks(); done != 0) {
-        pool.unfinished_.fetch_sub(done, std::memory_order_release);
-      }
-    }
+    worker.pool->work_until(worker.pool->stop_);
     return nullptr;
+  }
+
+  void work_until(const std::atomic<bool>& stop) noexcept {
+    while (wait_for_tasks(stop)) {
+      if (const std::size_t done = run_tasks(); done != 0) unfinished_.fetch_sub(done, std::memory_order_release);
+    }
   }
 
   // Waits for the tasks of others; `mine` are done, of a region that began at `begin`.
@@ -163,20 +178,20 @@ class ThreadPool {
     return done;
   }
 
-  // False when the pool ends.
-  bool wait_for_tasks() noexcept {
+  // False where it is time to stop.
+  bool wait_for_tasks(const std::atomic<bool>& stop) noexcept {
     const auto end = std::chrono::steady_clock::now() + kIdleSpin;
     do {
       for (int i = 0; i < 64; ++i) {
         if (unclaimed_.load(std::memory_order_relaxed) != 0) return true;
         cpu_pause();
       }
-    } while (std::chrono::steady_clock::now() < end && !stop_.load(std::memory_order_relaxed));
+    } while (std::chrono::steady_clock::now() < end && !stop.load(std::memory_order_relaxed));
     std::unique_lock<std::mutex> lock(mutex_);
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    while (!stop_.load(std::memory_order_relaxed) && unclaimed_.load(std::memory_order_seq_cst) == 0) wake_.wait(lock);
+    while (!stop.load(std::memory_order_relaxed) && unclaimed_.load(std::memory_order_seq_cst) == 0) wake_.wait(lock);
     sleepers_.fetch_sub(1, std::memory_order_relaxed);
-    return !stop_.load(std::memory_order_relaxed);
+    return !stop.load(std::memory_order_relaxed);
   }
 
   void wake(std::size_t wanted) noexcept {
@@ -199,7 +214,7 @@ class ThreadPool {
   std::atomic<std::size_t> sleepers_{0};
   std::atomic<bool> stop_{false};
   StallBackoff backoff_;  // this and the next three: owned by who holds busy_
-  bool start_tried_ = false;
+  bool start_tried_;
   std::size_t num_started_ = 0;
   std::unique_ptr<Worker[]> workers_;
   const std::size_t concurrency_;

@@ -14,6 +14,7 @@
 #include <limits>
 #include <new>
 #include <string>
+#include <thread>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -24,11 +25,15 @@ namespace detail {
 /// What the copies of a Context share.
 struct ContextState {
   explicit ContextState(const ContextOptions& given) : options(given) {
-    if (options.executor != nullptr) return;
     // More threads than this is a mistake of the caller, not a machine.
     constexpr std::size_t kMaxThreads = 1024;
-    const std::size_t threads = options.threads > 0 ? static_cast<std::size_t>(options.threads) : default_threads();
-    if (threads > 1) pool.reset(new (std::nothrow) ThreadPool(std::min(threads, kMaxThreads)));
+    const bool own = options.executor == nullptr;
+    const std::size_t threads = !own                  ? options.executor->concurrency()
+                                : options.threads > 0 ? static_cast<std::size_t>(options.threads)
+                                                      : default_threads();
+    if (threads > 1)
+      pool.reset(new (std::nothrow) ThreadPool(std::min(threads, kMaxThreads),
+                                               own ? ThreadPool::Threads::kOwn : ThreadPool::Threads::kLent));
   }
   ~ContextState() {
     // In a forked child the threads are gone: joining them, or destroying what they waited on, would never end.
@@ -71,7 +76,9 @@ struct ContextState {
   std::atomic<std::uint64_t> bytes_in_use{0};
   std::atomic<std::uint64_t> peak_bytes{0};
   std::atomic<std::uint64_t> measured{0};
-  std::unique_ptr<ThreadPool> pool;  // none: everything runs on the calling thread, or on the host's executor
+  std::unique_ptr<ThreadPool> pool;       // of lent threads where there is an executor; none: no second thread
+  std::atomic<bool> lent{false};          // the executor's threads, to one run_many() at a time
+  std::atomic<std::thread::id> leader{};  // which thread opens the regions there
 };
 
 /// A task as the host's executor sees it: its threads may have any floating-point environment.
@@ -82,6 +89,26 @@ struct GuardedTask {
     const ScopedFpEnvironment environment;
     const GuardedTask& guarded = *static_cast<const GuardedTask*>(self);
     guarded.task(guarded.argument, index);
+  }
+};
+
+/// A run_many() as the host's executor sees it: the first thread that comes leads, the others help. So an executor that
+/// runs tasks one after the other does no harm: whoever comes after the end has nothing to do.
+struct LentThreads {
+  ContextState& state;
+  void (*body)(void* argument) noexcept;
+  void* argument;
+  std::atomic<bool> led{false};
+  std::atomic<bool> done{false};
+
+  static void run(void* self, std::size_t) noexcept {
+    const ScopedFpEnvironment environment;
+    LentThreads& lent = *static_cast<LentThreads*>(self);
+    if (lent.led.exchange(true, std::memory_order_relaxed)) return lent.state.pool->help(lent.done);
+    lent.state.leader.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    lent.body(lent.argument);
+    lent.state.leader.store(std::thread::id(), std::memory_order_relaxed);
+    lent.state.pool->dismiss(lent.done);
   }
 };
 
@@ -171,13 +198,25 @@ CORBEL_INLINE Result<Allocation> Context::allocate(std::uint64_t bytes, std::str
 CORBEL_INLINE void Context::run(std::size_t num_tasks, Executor::Task task, void* argument) const noexcept {
   const detail::ScopedFpEnvironment environment;
   if (num_tasks > 1 && state_) {
-    if (Executor* const executor = state_->options.executor; executor != nullptr) {
+    Executor* const executor = state_->options.executor;
+    const bool leads = state_->leader.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    if (executor != nullptr && !leads) {
       detail::GuardedTask guarded{task, argument};
       return executor->run(num_tasks, &detail::GuardedTask::run, &guarded);
     }
     if (state_->pool && state_->pool->try_run(num_tasks, task, argument)) return;
   }
   for (std::size_t i = 0; i < num_tasks; ++i) task(argument, i);
+}
+
+CORBEL_INLINE void Context::run_many(void (*body)(void* argument) noexcept, void* argument) const noexcept {
+  const std::size_t threads = concurrency();
+  if (threads == 1 || state_->options.executor == nullptr || !state_->pool ||
+      state_->lent.exchange(true, std::memory_order_acquire))
+    return body(argument);
+  detail::LentThreads lent{*state_, body, argument};
+  state_->options.executor->run(threads, &detail::LentThreads::run, &lent);
+  state_->lent.store(false, std::memory_order_release);
 }
 
 CORBEL_INLINE std::size_t Context::concurrency() const noexcept {

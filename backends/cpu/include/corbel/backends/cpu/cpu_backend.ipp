@@ -271,7 +271,8 @@ CORBEL_INLINE Status CpuBackend::run(Stream&, const hal::Bindings<CpuBackend>& b
     const hal::BatchView batch(static_cast<const std::byte*>(data(b.batch)), *b.batch_layout);
     const cpu::Runner runner(context_, *kernels_, tiles_, memory, batch, limits);
     CORBEL_RETURN_IF_ERROR(runner.check());
-    runner.run();
+    context_.run_many([](void* self) noexcept { static_cast<const cpu::Runner*>(self)->run(); },
+                      const_cast<cpu::Runner*>(&runner));
     return {};
   });
 }
@@ -295,7 +296,18 @@ CORBEL_INLINE void CpuBackend::tune(std::span<const Weight> weights) const noexc
   }
   if (bytes < kLeastBytes) return;
   const detail::ScopedFpEnvironment environment;
-  context_.set_measured(cpu::tuning_word(cpu::Tuner(context_, *kernels_).run(largest, columns)));
+  struct Measurement {
+    cpu::Tuner tuner;
+    const Weight::Segment* largest;
+    std::size_t columns;
+    cpu::Tuning tuning;
+    static void run(void* self) noexcept {
+      Measurement& m = *static_cast<Measurement*>(self);
+      m.tuning = m.tuner.run(m.largest, m.columns);
+    }
+  } measurement = {cpu::Tuner(context_, *kernels_), largest, columns, {}};
+  context_.run_many(&Measurement::run, &measurement);
+  context_.set_measured(cpu::tuning_word(measurement.tuning));
 }
 
 CORBEL_INLINE std::string CpuBackend::describe_tuning() const {
