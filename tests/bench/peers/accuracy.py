@@ -301,15 +301,18 @@ Chance has a part in these figures: llama.cpp's two rows differ in attention alo
 size move the figures of so short a text. The error of a ratio does not know of what positions of one window share, so that it is rather too small.
 Level amx is that of prompts; its generated tokens have the bits of avx512. This page is made by
 
-    tests/bench/peers/accuracy.py --windows {windows} --models {models}
+{commands}
     tests/bench/peers/accuracy.py --doc docs/accuracy.md
 
 {table}"""
 
 
 def page(result):
-    windows = max((model["windows"] for model in result["models"].values()), default=0)
-    return PAGE.format(kl=result["limits"]["mean_kl_ratio"], points=result["limits"]["perplexity_points"], windows=windows, models=" ".join(result["models"]), table=markdown(result))
+    by_windows = {}
+    for name, model in result["models"].items():
+        by_windows.setdefault(model["windows"], []).append(name)
+    commands = [f"    tests/bench/peers/accuracy.py --add --windows {windows} --models {' '.join(names)}" for windows, names in sorted(by_windows.items())]
+    return PAGE.format(kl=result["limits"]["mean_kl_ratio"], points=result["limits"]["perplexity_points"], commands="\n".join(commands), table=markdown(result))
 
 
 def main():
