@@ -702,7 +702,7 @@ TEST_CASE("config malformed: C13: generation_config.json") {
   Files files = good_folder();
   files["config.json"] = R"({"vocab_size":10,"eos_token_id":3,"bos_token_id":1})";
   files["generation_config.json"] =
-      R"({"eos_token_id":[7,2,7],"pad_token_id":-1,"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0})";
+      R"({"eos_token_id":[7,-1,2,7],"pad_token_id":-1,"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0})";
   const auto good = corbel::read_generation_defaults(*open_folder(context, files).result);
   REQUIRE(good.ok());
   CHECK(good->eos_ids == std::vector<std::uint32_t>{7, 2});  // the file's own list goes before config.json

@@ -481,6 +481,7 @@ TEST_CASE("tokenizer_config.json: tokens around a text, roles, and tokens that e
   CHECK(load(kBpe, "", R"({"eos_token_id":99})").status().code() == Errc::kVocabInvalid);
   CHECK(load(kBpe, "", R"({"eos_token_id":-2})").status().code() == Errc::kVocabInvalid);
   CHECK(load(kBpe, "", R"({"eos_token_id":-1})").ok());
+  CHECK(load(kBpe, "", R"({"eos_token_id":[-1,4]})").ok());
   CHECK(load(kBpe, "", R"({"eos_token_id":[)" + repeat("1,", 1000000) + "1]}").status().code() == Errc::kLimitExceeded);
   // As GPT-2 was published.
   TokenizerDocuments documents;

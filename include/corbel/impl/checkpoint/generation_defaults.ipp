@@ -100,7 +100,9 @@ class GenerationReader {
       return {Errc::kLimitExceeded, std::string(key) + ": " + std::to_string(value->items().size()) +
                                         " tokens, the limit is " + std::to_string(kMaxEnds)};
     }
-    for (const json::Value& item : value->items()) CORBEL_RETURN_IF_ERROR(add(key, item, out));
+    for (const json::Value& item : value->items()) {
+      if (!is_none(&item)) CORBEL_RETURN_IF_ERROR(add(key, item, out));
+    }
     return {};
   }
 

@@ -641,8 +641,7 @@ CORBEL_INLINE Status PipelineModel::Loader::read_special_ids() {
 
 CORBEL_INLINE Status PipelineModel::Loader::read_ends() {
   const json::Value* end = json_member(generation, "eos_token_id");
-  // -1 is what some files write for "none".
-  if (end == nullptr || (end->type() == json::Type::kInt && end->as_int() == -1)) return {};
+  if (end == nullptr) return {};
   static constexpr std::string_view kPath = "generation_config.json: eos_token_id";
   const std::size_t count = end->is_array() ? end->items().size() : 1;
   if (count > kMaxEndTokens) {
@@ -650,6 +649,7 @@ CORBEL_INLINE Status PipelineModel::Loader::read_ends() {
   }
   for (std::size_t at = 0; at < count; ++at) {
     const json::Value& id = end->is_array() ? end->items()[at] : *end;
+    if (id.type() == json::Type::kInt && id.as_int() == -1) continue;  // what some files write for "none"
     if (!id.is_integer()) return json_mismatch(kPath, "integer", id);
     if (id.type() != json::Type::kUint || id.as_uint() >= pieces.size()) {
       return Status(Errc::kVocabInvalid, fmt::format("{}: not among the {} tokens", kPath, pieces.size()));
