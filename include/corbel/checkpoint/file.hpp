@@ -124,6 +124,11 @@ class OutputFile {
   int descriptor_;
 };
 
+/// The path of a file in a folder, which may end with a slash.
+inline std::string path_in(const std::string& folder, const std::string& name) {
+  return (folder.ends_with('/') ? folder : folder + "/") + name;
+}
+
 /// True where both paths lead to the same file or folder.
 bool same_file(const std::string& a, const std::string& b) noexcept;
 

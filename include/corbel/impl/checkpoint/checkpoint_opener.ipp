@@ -128,7 +128,7 @@ class CheckpointOpener {
   Result<Checkpoint> path() {
     const std::string& path = state_->name;
     if (is_folder(path)) {
-      base_ = path.ends_with('/') ? path : path + "/";
+      base_ = path_in(path, "");
       disk_ = std::make_shared<DiskFolder>(path, options_.follow_links);
       state_->folder = disk_;
       return placed(from_folder({}));

@@ -381,7 +381,7 @@ CORBEL_INLINE Result<PackedCache> PackedCache::open(const std::string& folder, P
   }
   const std::string name = to_hex(cache.key_) + ".packed";
   cache.folder_ = folder;
-  cache.path_ = (folder.ends_with('/') ? folder : folder + "/") + name;
+  cache.path_ = corbel::detail::path_in(folder, name);
   const Result<bool> loaded = cache.load(use, proceed);
   if (!loaded.ok() && loaded.status().code() == Errc::kCancelled) return loaded.status();
   if (!loaded.ok()) {

@@ -6,6 +6,7 @@
 #include <corbel/models/tuning_profile.hpp>
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <span>
 
@@ -28,7 +29,7 @@ inline corbel::detail::Digest digest_of(std::string_view identity) noexcept {
   return corbel::detail::digest(std::as_bytes(std::span(identity.data(), identity.size())));
 }
 inline std::string path_of(const std::string& folder, const corbel::detail::Digest& identity) {
-  return (folder.ends_with('/') ? folder : folder + "/") + to_hex(identity) + ".tuned";
+  return corbel::detail::path_in(folder, to_hex(identity) + ".tuned");
 }
 
 }  // namespace tuning_file
